@@ -29,7 +29,7 @@ COMMANDS = {
     },
     "server_commands": {
         "certs": "Make, renew or revoke certificates of a server and its sites, signed by your own authority.",
-        "identity": "Make a site's key for letters to its peers, and print its fingerprint for their pins.",
+        "identity": "Make a site's key for letters and masked sums, and print its fingerprint for other sites' pins.",
         "serve": "Wait until all sites have joined, run an experiment with them, and write its report.",
     },
     "join": {"join": "Join a server as a site, with the site's own data, until the work is done."},

@@ -80,7 +80,9 @@ def spec(strategy="DKPCA", sites=NAMES, **more):
 
 
 def settings_of(run):
-    return RunSettings(run.id, run.seed, run.clients, 60, run.missing, hashes=True, joint_seed=run.joint_seed)
+    return RunSettings(
+        run.id, run.seed, run.clients, 60, run.missing, hashes=True, joint_seed=run.joint_seed, sums=run.sums
+    )
 
 
 def draw_seed(introduction, ask):

@@ -64,7 +64,7 @@ def join(
         bool, Option("--ids-without-key", help="Allow hashes of ids to leave that anybody can compute.")
     ] = False,
     identity: Annotated[
-        Path | None, Option(help="The site's key for letters to its peers: `fedkernel identity`.")
+        Path | None, Option(help="The site's key for letters to its peers and masked sums: `fedkernel identity`.")
     ] = None,
     pins: Annotated[
         Path | None, Option(help='Its peers\' fingerprints, a TOML file with lines NAME = "FINGERPRINT".')

@@ -36,7 +36,8 @@ def show_(out: Record, run: Annotated[str | None, Option(help="Show this run onl
     rows = []
     for line in departures:
         numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
-        left = f"nothing: {line.refused}" if line.refused else " ".join([line.reply, *_shapes(line.shapes)])
+        masked = [f"(masked, {line.masked} sites)"] if line.masked else []
+        left = f"nothing: {line.refused}" if line.refused else " ".join([line.reply, *_shapes(line.shapes), *masked])
         fields = (f"{name} = {value}" for name, value in line.parameters.items() if value is not None)
         request = f"{line.request}({', '.join([*fields, *_shapes(line.arrays)])})"
         rows.append((str(line.number), line.time, line.run, str(line.round), request, left, *numbers))

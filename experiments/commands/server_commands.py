@@ -84,15 +84,19 @@ def _renew(folder: Path, within: float, days: float | None) -> None:
 def identity(
     path: Annotated[Path, Argument(metavar="FILE", help="File of the key; created if missing.")],
     name: Annotated[str, Option(help="The site's name.")] = "NAME",
+    public: Annotated[
+        bool,
+        Option("--public", help="Print the public key, for the study of masked sums, in place of its fingerprint."),
+    ] = False,
 ) -> None:
-    """Make a site's key for letters to its peers, and print its fingerprint for their pins."""
+    """Make a site's key for letters and masked sums, and print its fingerprint for other sites' pins."""
     from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
 
     if not path.exists():
         KeyPair.new().write(path)
         print_status(f"wrote {path}: only this site is to have it")
     own = KeyPair.read(path)
-    print_line(f'{name} = "{own.fingerprint}"')
+    print_line(f'{name} = "{own.public.hex() if public else own.fingerprint}"')
 
 
 def serve(  # noqa: PLR0917 - one option each

@@ -65,6 +65,12 @@ def show_study(study: Study) -> None:
             exact = "rows, counts, preparation and letters are exact"
             rounded = f"half of the bytes, each number rounded by 6e-8 of itself; {exact}"
             _line(f"arrays travel as {run.wire}, up and down: {rounded}")
+        if run.identities is not None:
+            _line(
+                "sums leave under masks that cancel over all sites alone, whose keys (fedkernel identity --public) are:"
+            )
+            for name, key in zip(run.sites or (), run.identities, strict=True):
+                _line(f"  {name} {key}")
         if run.plan is None:
             _line("It has no request plan: all requests that its client answers are open, in any order and number.")
         else:

@@ -23,7 +23,7 @@ from experiments.config.sections import (
 )
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
-from fedkernel.ground import InputError, Precision, explain, resolve_address
+from fedkernel.ground import InputError, Precision, Sums, explain, resolve_address
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
 CASE_NAME = "case"
@@ -53,6 +53,7 @@ class Experiment(pydantic.BaseModel):
       measure; these requests are then part of the plan that named sites approve.
     - `wire`: type of arrays in the methods' messages: float32 takes half of the bytes and rounds each entry by 6e-8.
       Sites that hold their own data approve it with the study.
+    - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes.
     - `folder`: base of relative paths of data: an absolute path, by default the folder of the file.
     - `data`: with absolute paths.
     - `prepare`: preparation of the clients' tables before the method, by the sites together.
@@ -80,6 +81,7 @@ class Experiment(pydantic.BaseModel):
     threads: int = pydantic.Field(default=1, ge=1)
     evaluate: bool = False
     wire: Precision = "float64"
+    sums: Sums = "plain"
     folder: str | None = None
     data: Data
     partition: PartitionSpec = PartitionSpec()
@@ -109,6 +111,12 @@ class Experiment(pydantic.BaseModel):
     @classmethod
     def _has_absolute_paths(cls, data: Any, info: pydantic.ValidationInfo) -> Any:
         return data if isinstance(data, Sites) else data.within(info.data.get("folder") or Path())
+
+    @pydantic.model_validator(mode="after")
+    def _masks_have_keys(self) -> "Experiment":
+        if isinstance(self.data, Sites) and (self.sums == "masked") != bool(self.data.identities):
+            raise ValueError('sums = "masked" and data.identities, a public key for each of the sites, need each other')
+        return self
 
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")
     @classmethod

@@ -116,6 +116,8 @@ class Sites(pydantic.BaseModel):
     - `missing`: treatment of rows that not all sites have, with columns divided and an id column.
     - `share_model`: whether every site gets the model of each run.
     - `joint_seed`: whether the sites draw the seed of each run together; by default where replies are drawn from it.
+    - `identities`: with ``sums = "masked"``, the public key of each site's identity by its name, as `fedkernel
+      identity --public` prints it.
     - `signatures`: signatures of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
     """
 
@@ -125,12 +127,19 @@ class Sites(pydantic.BaseModel):
     missing: Literal["drop", "refuse"] = "drop"
     share_model: bool = False
     joint_seed: bool | None = None
+    identities: dict[SiteName, str] = {}
     signatures: list[str] = []
 
     @pydantic.field_validator("sites")
     @classmethod
     def _differ(cls, values: list[str]) -> list[str]:
         return values if len(set(values)) == len(values) else refuse_repetition(values)
+
+    @pydantic.model_validator(mode="after")
+    def _identities_are_of_sites(self) -> "Sites":
+        if self.identities and self.identities.keys() != set(self.sites):
+            raise ValueError(f"identities has keys of {', '.join(self.identities)}; allowed: one for each of the sites")
+        return self
 
 
 class ReportOptions(pydantic.BaseModel):

@@ -195,6 +195,7 @@ class Planned:
         common |= {"strategy": checked_address(kind), "pair": checked_address(kind.client)}
         common |= {"clients": experiment.clients}
         common |= {"evaluate": experiment.evaluate, "prepare": experiment.prepare, "wire": experiment.wire}
+        common["sums"] = experiment.sums
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
@@ -206,7 +207,8 @@ class Planned:
             steps = self.strategy.plan_of_run(len(sites), self.seed, prepare, evaluate=evaluate, compare=compare)
             joint = is_seeded(steps) if joint is None else joint
             common |= {"align": kind.partition == "vertical", "plan": steps, "joint_seed": joint}
-            return RunSpec(**common, sites=sites, compare=compare)
+            keys = [experiment.data.identities[name] for name in sites] if experiment.data.identities else None
+            return RunSpec(**common, sites=sites, compare=compare, identities=keys)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Positions,
         Precision,
         Rows,
+        Sums,
         all_finite,
         check_finite,
         read_only,

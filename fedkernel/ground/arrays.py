@@ -32,6 +32,9 @@ numpy parses them with CPython's ast module, whose depth counter all threads sha
 Precision: TypeAlias = Literal["float64", "float32"]
 """Floating-point type of computations or messages."""
 
+Sums: TypeAlias = Literal["plain", "masked"]
+"""Form of replies that are only summed: readable by the coordinator, or under masks."""
+
 EPS = float(np.finfo(np.float64).eps)
 
 

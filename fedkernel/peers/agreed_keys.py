@@ -142,14 +142,13 @@ def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: i
     SharedKeys(np.array(peers, dtype=np.int64), keys, np.zeros((len(peers), 2), np.int64)).save(memory)
 
 
-def check_pinned(ask: TakeKeys, pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
+def check_pinned(identities: Mapping[int, bytes], pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
     """Raise ProtocolError unless each peer's key has its pin, by client, if there are pins; `names`: for errors."""
-    for place in np.argsort(ask.peers) if pins else ():
-        peer, identity = int(ask.peers[place]), ask.identities[place]
+    for peer, identity in sorted(identities.items()) if pins else ():
         who = client_label(peer, names[peer] if 0 <= peer < len(names) else None)
         if peer not in pins:
             raise ProtocolError(f"{who} is not among the peers that this site has pinned")
-        if (digest := fingerprint(identity.tobytes())) != pins[peer]:
+        if (digest := fingerprint(identity)) != pins[peer]:
             raise ProtocolError(
                 f"the key of {who} has fingerprint {digest}, but {pins[peer]} is pinned: the pin may be of another "
                 "deployment or older than the key, or somebody may stand in between; pin the fingerprint that its "

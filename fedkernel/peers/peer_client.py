@@ -59,7 +59,8 @@ class PeerClient(KernelClient):
     def take_keys(self, ask: TakeKeys) -> Receipt:
         """Compute the keys shared with the neighbours, after a check of their pins."""
         try:
-            check_pinned(ask, self.pins, self.names)
+            identities = map(bytes, ask.identities)
+            check_pinned(dict(zip(ask.peers.tolist(), identities, strict=True)), self.pins, self.names)
             make_shared_keys(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity)
         except ProtocolError as error:
             raise self.mail.error(str(error)) from None

@@ -149,7 +149,7 @@ def letter_keys(
     chain = sha256(_FORM).digest()
     try:
         for pair, public in (es, (identity, peer.identity), (ephemeral, peer.ephemeral), se):
-            chain = _expanded(chain, _exchange(pair, public), KEY_BYTES)
+            chain = _expanded(chain, exchange(pair, public), KEY_BYTES)
     except ValueError:
         raise ProtocolError(f"the keys of client {peer.client} are no X25519 public keys") from None
     # every part has a fixed length except the run, which comes last
@@ -164,7 +164,8 @@ def _expanded(chain: bytes, secret: bytes, length: int) -> bytes:
     return HKDF(algorithm=SHA256(), length=length, salt=chain, info=None).derive(secret)
 
 
-def _exchange(own: KeyPair, public: bytes) -> bytes:
+def exchange(own: KeyPair, public: bytes) -> bytes:
+    """Return the secret that a key pair shares with a public key; ValueError if that is none of X25519."""
     return X25519PrivateKey.from_private_bytes(own.private).exchange(X25519PublicKey.from_public_bytes(public))
 
 

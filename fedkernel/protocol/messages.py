@@ -194,13 +194,20 @@ class Message(pydantic.BaseModel):
 
     @classmethod
     @cache
+    def whole_numbers(cls) -> frozenset[str]:
+        """Return the names of the arrays of whole numbers."""
+        rules = _rules_of(cls).items()
+        return frozenset(name for name, own in rules if any(isinstance(rule, Within) and rule.whole for rule in own))
+
+    @classmethod
+    @cache
     def narrowed(cls) -> frozenset[str]:
         """Return the names of the arrays that a float32 wire rounds: all float64 arrays except counts."""
         if cls.exact:
             return frozenset()
-        rules = _rules_of(cls).items()
-        counts = {name for name, own in rules if any(isinstance(rule, Within) and rule.whole for rule in own)}
-        return frozenset(name for name, shape in cls.shapes().items() if shape.dtype == np.float64) - counts
+        return (
+            frozenset(name for name, shape in cls.shapes().items() if shape.dtype == np.float64) - cls.whole_numbers()
+        )
 
     @pydantic.model_validator(mode="after")
     def _arrays_agree(self, info: pydantic.ValidationInfo) -> "Message":

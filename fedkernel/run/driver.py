@@ -15,7 +15,7 @@ from fedkernel import wire
 from fedkernel.data import Preparation
 from fedkernel.ground import Division, ProtocolError, QuorumError, and_more, blas_threads, limit_steps
 from fedkernel.peers import CarriesLetters, sealed_in
-from fedkernel.protocol import Member, Protocol, Reply, Request, Round, Run
+from fedkernel.protocol import Member, Protocol, Reply, Request, Round, Run, Summed
 from fedkernel.run.client_joining import reason_of
 from fedkernel.run.events import log_event
 from fedkernel.run.flower_grids import MessageGrid
@@ -106,7 +106,7 @@ class RunningProtocol(Generic[T]):
         self._requests = {}
         self._started = time.perf_counter()
         messages: list[Message] = []
-        header = self._execution.settings.header(self._execution.pair)
+        header = self._execution.settings.header(self._execution.pair) | self._alike()
         # Most rounds send all clients the same request: it is encoded and measured once.
         encoded: dict[int, tuple[RecordDict, int]] = {}
         for member in self._cohort:
@@ -133,6 +133,16 @@ class RunningProtocol(Generic[T]):
         log_event("round begun", "%s: round %d, %s, begins", *fields.values(), **fields, asked=members)
         return messages
 
+    def _alike(self) -> dict[str, bool]:
+        """Return the header of a run with masked sums: whether all clients were sent the same requests so far."""
+        if not self._is_masked:
+            return {}
+        asked = [self._pending.of_client(member.client) for member in self._cohort]
+        distinct = {id(request): request for request in asked if request is not None}.values()
+        is_one = len(distinct) == 1 or len({wire.content_digest(wire.to_content(it)) for it in distinct}) == 1
+        self._account.alike &= is_one and None not in asked
+        return {wire.ALIKE: self._account.alike}
+
     def receive(self, replies: Iterable[Message]) -> bool:
         """Check the pending round's replies, account for them, and advance the protocol; return whether it is done.
 
@@ -144,8 +154,7 @@ class RunningProtocol(Generic[T]):
         try:
             reply_of = {client_of[node]: reply for node, reply in replies_by_node(replies, addressees).items()}
         except ProtocolError as error:
-            where = f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
-            raise ProtocolError(f"{where}: {error}") from None
+            raise ProtocolError(f"{self._place}: {error}") from None
         failures = {
             client: cause for client in self._requests if (cause := self._failure(client, reply_of.get(client)))
         }
@@ -253,7 +262,21 @@ class RunningProtocol(Generic[T]):
         """Return whether a client failed over an unfit letter of another client."""
         return code == wire.UNFIT_LETTER and isinstance(self._requests[client][0], CarriesLetters)
 
+    @property
+    def _is_masked(self) -> bool:
+        return self._execution.settings.sums == "masked"
+
+    @property
+    def _place(self) -> str:
+        return f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
+
     def _sum_of(self, replies: Sequence[Any]) -> Reply:
+        if self._is_masked:
+            label = wire.mask_label(self._execution.settings.run, self._round_number, self._pending.phase)
+            try:
+                return wire.sum_masked(self._pending.reply_type, replies, label)
+            except ProtocolError as error:
+                raise ProtocolError(f"{self._place}, the sum over the clients: {error}") from None
         try:
             total: Reply = type(replies[0]).sum_of(replies)
         except ValueError:
@@ -264,7 +287,7 @@ class RunningProtocol(Generic[T]):
         return total
 
     def _place_of(self, client: int) -> str:
-        return f"{self._execution.name}, round {self._round_number} ({self._pending.phase}), {self._names[client]}"
+        return f"{self._place}, {self._names[client]}"
 
     def _fault_of(self, client: int, what: str) -> ProtocolError:
         """Return the error about a client's invalid reply; the client's node is its cause."""
@@ -279,9 +302,12 @@ class RunningProtocol(Generic[T]):
     def _decode(self, client: int, content: RecordDict, costs: Ledger) -> Reply:
         request, bytes_down = self._requests[client]
         try:
-            reply = wire.from_content(request.reply_type, content, self._execution.settings.wire)
-            request.check_reply(reply)
-            request.check_table(reply, self._sizes[client])
+            if self._is_masked and issubclass(request.reply_type, Summed):
+                reply: Reply = self._decode_masked(request, content, self._sizes[client])
+            else:
+                reply = wire.from_content(request.reply_type, content, self._execution.settings.wire)
+                request.check_reply(reply)
+                request.check_table(reply, self._sizes[client])
             posted = self._posted(client, reply)
         except (ProtocolError, ValueError) as error:
             raise self._fault_of(client, str(error)) from None
@@ -293,6 +319,16 @@ class RunningProtocol(Generic[T]):
         for letter in posted:
             costs.post(letter)
         return reply
+
+    def _decode_masked(self, request: Request[Any], content: RecordDict, sizes: Mapping[str, int]) -> wire.MaskedSum:
+        """Decode a reply under masks, whose sizes alone can be checked; ProtocolError if it is not summed."""
+        if not self._pending.summed:
+            raise ProtocolError(f"{request.reply_type.__name__} is read individually, which masks prevent")
+        masked = wire.from_content(wire.MaskedSum, content)
+        outline = masked.outline(request.reply_type)
+        for known in (request.known_dimensions(), sizes):
+            outline.dimensions(known)
+        return masked
 
     def _posted(self, client: int, reply: Reply) -> list[LetterEntry]:
         """Return the ledger entries of a reply's letters, after a check of their sender and round."""

@@ -179,11 +179,15 @@ def _values_of(row: Entry | LetterEntry) -> list[Any]:
 
 @dataclass
 class Account:
-    """Account of a run: its ledger, a history with a row per round, and notes on lost clients."""
+    """Account of a run: its ledger, a history with a row per round, and notes on lost clients.
+
+    `alike`: all clients were sent the same requests so far; known in runs with masked sums.
+    """
 
     ledger: Ledger = field(default_factory=Ledger)
     history: DiskList[dict[str, Any]] = field(default_factory=DiskList)
     losses: list[str] = field(default_factory=list)
+    alike: bool = True
 
     def close_round(
         self,

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from flwr.app import RecordDict
 
 from fedkernel.data import Prepare
-from fedkernel.ground import InputError, Precision
+from fedkernel.ground import InputError, Precision, Sums
 from fedkernel.protocol import ConfigValue
 from fedkernel.wire import Missing, check_quorum, digest, flower_internals, identity_of, records_of
 
@@ -36,6 +36,7 @@ class RunSettings:
     quorum: float | None = None
     deadlines: Mapping[str, float] = field(default_factory=dict)
     wire: Precision = "float64"
+    sums: Sums = "plain"
 
     def __post_init__(self) -> None:
         """Raise InputError for values out of range, since a bad seed would only fail at the clients."""
@@ -51,6 +52,10 @@ class RunSettings:
             raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
         if self.wire not in get_args(Precision):
             raise InputError(f"wire = {self.wire!r}, but must be one of {', '.join(get_args(Precision))}")
+        if self.sums not in get_args(Sums):
+            raise InputError(f"sums = {self.sums!r}, but must be one of {', '.join(get_args(Sums))}")
+        if self.sums == "masked" and self.quorum is not None:
+            raise InputError(f'quorum = {self.quorum}, but sums = "masked" needs all clients; allowed: no quorum')
         if self.threads < 1:
             raise InputError(f"threads = {self.threads}, but must be at least 1")
 
@@ -59,9 +64,10 @@ class RunSettings:
         return self.deadlines.get(phase, self.deadline)
 
     def header(self, pair: str) -> dict[str, ConfigValue]:
-        """Return the header of requests to clients of the class `pair`: its name, run, seed, and perhaps precision."""
+        """Return the header of requests to clients of the class `pair`: its name, run, seed, precision and sums."""
         header: dict[str, ConfigValue] = {"pair": pair, "run": self.run, "seed": self.seed}
-        return header if self.wire == "float64" else header | {"wire": self.wire}
+        header |= {} if self.wire == "float64" else {"wire": self.wire}
+        return header if self.sums == "plain" else header | {"sums": self.sums}
 
     def hash_of(self, content: RecordDict) -> str:
         """Return a reply's hash for the ledger; empty without `hashes`."""

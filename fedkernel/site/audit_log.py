@@ -52,11 +52,15 @@ def set_write_context(context: AbstractContextManager[Any]) -> None:
 
 
 class Answer(NamedTuple):
-    """Reply about to leave a site: its Flower content, the reply, and a hash of the letters read for it."""
+    """Reply about to leave a site: its Flower content, and the plain reply.
+
+    `letters`: hash of the letters read for it, and of a masked reply. `masked`: number of sites in its masks' sum.
+    """
 
     content: RecordDict
     reply: Reply
     letters: bytes = b""
+    masked: int = 0
 
 
 def keeps_outbox(node: Mapping[str, Any]) -> bool:
@@ -115,12 +119,14 @@ def append_to_outbox(
     if answer is not None:
         # without a salt, a small reply could be guessed from its hash, even if only summed up
         records_of(answer.content)[1]["salt"] = secrets.token_hex(16)
-        size = _size_of(answer)
+        size = _size_of(answer, request.round)
     if answer is None or size is None or refused:
         line |= {"refused": refused, "rule": rule}
     else:
         arrays, identity = arrays_of(answer.content), identity_of(records_of(answer.content)[1])
-        entries = {name: getattr(size, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
+        entries = {
+            name: getattr(size, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows", "masked")
+        }
         line |= {**entries, "sha256": digest(identity, arrays.values())}
     try:
         with _locked_outbox(folder) as file:
@@ -197,7 +203,7 @@ def _short_names(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[in
     return {str(place): shape for place, shape in enumerate(shapes.values())}
 
 
-def _size_of(answer: Answer) -> ReplySize:
+def _size_of(answer: Answer, round_number: int) -> ReplySize:
     reply, seconds = answer.reply, records_of(answer.content)[1].get("seconds", 0.0)
     return ReplySize(
         type(reply).__name__,
@@ -208,6 +214,8 @@ def _size_of(answer: Answer) -> ReplySize:
         flower_internals.content_bytes(answer.content),
         float(seconds),  # type: ignore[arg-type] # the site's own number
         isinstance(reply, Summed),
+        answer.masked,
+        round_number,
     )
 
 

@@ -34,6 +34,7 @@ class Departure(pydantic.BaseModel):
       refused.
     - `floats`, `bytes`, `rows`: as in the coordinator's ledger (`fedkernel.run.Entry`).
     - `letters`: floats in the reply's sealed letters to peers.
+    - `masked`: number of sites in whose sum the reply's masks cancel; 0: none.
     - `refused`: the reason, as sent to the coordinator; empty if the reply left.
     - `rule`: rule of the site's policy that allows or refuses the reply. `study`: SHA-256 of the approved one.
     - `standing`: the run's progress including this line.
@@ -55,6 +56,7 @@ class Departure(pydantic.BaseModel):
     letters: Count = 0
     bytes: Count = 0
     rows: Count = 0
+    masked: Count = 0
     sha256: Hash | Annotated[str, pydantic.Field(max_length=0)] = ""
     refused: str = ""
     rule: str = ""

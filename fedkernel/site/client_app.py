@@ -1,5 +1,6 @@
 """Flower ClientApp that answers a coordinator's messages for a site, under the site's policy."""
 
+import hashlib
 import logging
 import math
 import time
@@ -32,7 +33,7 @@ from fedkernel.ground import (
 from fedkernel.kernel_width import WidthClient
 from fedkernel.peers import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
-from fedkernel.protocol import KernelClient, MessageT, Receipt, Reply, wire_of
+from fedkernel.protocol import KernelClient, MessageT, Receipt, Reply, Summed, encode, wire_of
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox, keeps_outbox
 from fedkernel.site.context_state import Memory, copy_state
 from fedkernel.site.gate import Gate, RunProgress
@@ -142,6 +143,21 @@ class _SiteCall:
         client.entries = _own_entries(site, client)
         return client
 
+    def masked(self, reply: Summed, asked: str) -> tuple[wire.MaskedSum, int]:
+        """Return a summed reply under masks, and the number of sites in their sum.
+
+        Masks are bound to the requests so far, if all sites got these. RefusedError if they did not, and the policy
+        wants nothing but masked sums.
+        """
+        if self.site.masks is None or not isinstance(number := self.config.get("round"), int):
+            raise ShareableError(f"{self.site.display_name} has no keys for masked sums, or the request no round")
+        keys, alike, gate = self.site.masks(self.run), self.config.get(wire.ALIKE) is True, self.site.gate
+        if not alike and gate is not None and gate.policy.study.sums == "masked":
+            text = f"{type(reply).__name__} would leave, but sites got different requests before it"
+            raise RefusedError("study.sums", f"{text} (study.sums)")
+        label = wire.mask_label(self.run, number, str(self.config["message"]))
+        return keys.mask(reply, label, asked.encode() if alike else b""), len(keys.public)
+
     def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
         if self.site.ids is None:
@@ -245,7 +261,9 @@ def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
 
 
 def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
-    """Raise RefusedError if a request's array precision differs from the approved run's."""
+    """Raise RefusedError if a request's array precision or sums differ from the approved run's."""
+    if (sums := config.get("sums", "plain")) != gate.run.sums:
+        raise RefusedError("plan", f"sums = {sums!r} in the request, but run {gate.run.id!r} has {gate.run.sums!r}")
     declared = "float64" if config["pair"] == PrepareClient.__name__ else gate.run.wire
     if (precision := wire_of(config)) != declared:
         raise RefusedError("plan", f"wire = {precision} in the request, but run {gate.run.id!r} has wire = {declared}")
@@ -394,9 +412,17 @@ def _train(call: _SiteCall) -> Answer:
         memory.preparation = to_text(client.preparation)
     if client.outputs or settled:
         call.site.keep(client.outputs | _side_arrays(call.site, memory))
-    content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})
     letters = client.mail.letters_digest if isinstance(client, PeerClient) and call.site.gate is not None else b""
-    return Answer(content, client.reply, letters)
+    sites = 0
+    if call.config.get("sums") == "masked":
+        before, identity = memory.asked or f"{client.seed} {memory.order}", wire.identity_of(call.config)
+        memory.asked = wire.digest(before + identity, arrays)
+        if isinstance(client.reply, Summed):
+            masked, sites = call.masked(client.reply, memory.asked)
+            replied, scalars = encode(masked)
+            letters = hashlib.sha256(letters + masked.words.tobytes()).digest()
+    content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})
+    return Answer(content, client.reply, letters, sites)
 
 
 def _side_arrays(site: Site, memory: Memory) -> dict[str, AnyArray]:

@@ -120,6 +120,15 @@ class Memory(MutableMapping[str, AnyArray]):
         self._run["preparation"] = text
 
     @property
+    def asked(self) -> str:
+        """Chained hash of the run's requests so far, which masks are bound to; empty: none."""
+        return str(self._run.get("asked", ""))
+
+    @asked.setter
+    def asked(self, digest: str) -> None:
+        self._run["asked"] = digest
+
+    @property
     def table(self) -> str:
         """Fingerprint of the site's files at the run's start; empty: no files."""
         return str(self._run.get("table", ""))

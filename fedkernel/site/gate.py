@@ -60,6 +60,7 @@ class RunProgress(pydantic.BaseModel):
     - `replies`, `taken`: number of replies by type, and of requests, since the latest start.
     - `commitments`: digest of the sites' commitments to the joint seed; empty: not received yet.
     - `seed`: the joint seed; None: not drawn yet.
+    - `masked`: the last round with a reply under masks, since the latest start.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -71,6 +72,7 @@ class RunProgress(pydantic.BaseModel):
     taken: Count = 0
     commitments: str = ""
     seed: Count | None = None
+    masked: Count = 0
 
     def with_reply(self, size: ReplySize) -> "RunProgress":
         """Return the progress with one more reply."""
@@ -125,6 +127,11 @@ class Gate:
         """Return the progress with a reply, and the rule that allows the reply; RefusedError if one forbids it."""
         before = {where: sums for sums, _, where in self._limits(progress)}
         after = progress.with_reply(size)
+        if size.masked:
+            if size.round <= progress.masked:
+                text = f"masks of round {size.round} would be reused: one has left in round {progress.masked}"
+                raise RefusedError("study.sums", f"{text} (study.sums)")
+            after = after.model_copy(update={"masked": size.round})
         rule = self.policy.check_reply(size, after.replies[size.reply])
         for sums, limits, where in self._limits(after):
             for name in ("floats", "rows", "bytes"):
@@ -174,7 +181,10 @@ ENTRY_BYTES = 64  # bytes of an entry: a request's hash and the hash of its lett
 
 
 class Requests:
-    """Hashes of a run's requests, in a file of the site; `run`: the run's `Gate.key`."""
+    """Hashes of a run's requests, letters and masked replies, in a file of the site; `run`: the run's `Gate.key`.
+
+    With increasing rounds between, a label's masks are never on two different replies, whatever starts again.
+    """
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path = folder / REQUESTS_FOLDER / run
@@ -189,7 +199,8 @@ class Requests:
             return
         expected = request.sha256 if letters is None else _whole(request, letters)
         if len(before) == ENTRY_BYTES and not before.startswith(expected):
-            what = "differs from" if not before.startswith(request.sha256) else "delivers other letters than in"
+            same = before.startswith(request.sha256)
+            what = "delivers other letters, or gets other masked numbers, than in" if same else "differs from"
             raise RefusedError(
                 "study.attempts",
                 f"request {place + 1} of the run ({request.name}) {what} the run's previous start; repeat it unchanged "

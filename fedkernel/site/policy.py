@@ -14,7 +14,7 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.data import file_errors
-from fedkernel.ground import InputError, RefusedError, explain, parse_toml, short_names, unknown_name
+from fedkernel.ground import InputError, RefusedError, Sums, explain, parse_toml, short_names, unknown_name
 from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import AT_MOST, Guards
 from fedkernel.site import policy_defaults as defaults
@@ -86,6 +86,8 @@ class StudyRules(_Table):
     - `joint_seed`: whether all sites must draw a run's seed. "needed": if a site's answers are drawn from it, such as
       sampled rows, since a coordinator could try seeds until one suits it.
     - `peers`: senders and receivers of letters: only peers with pinned fingerprints, or any that a coordinator names.
+    - `sums`: "masked" refuses every reply except sums over all sites under masks (`fedkernel.wire.masked_sums`), for
+      which all sites got the same requests; and `EXEMPT` replies.
     """
 
     approve: Approval = "ask"
@@ -99,6 +101,7 @@ class StudyRules(_Table):
     attempts: Number = ATTEMPTS
     joint_seed: Literal["needed", "always", "never"] = "needed"
     peers: Literal["pinned", "any"] = "pinned"
+    sums: Sums = "plain"
 
     @pydantic.field_validator("kernels")
     @classmethod
@@ -190,7 +193,8 @@ class ReplySize(NamedTuple):
     """Sizes of a reply that is about to leave, for the policy's rules.
 
     `reply`: its type. `floats`, `letters`: float entries of its own arrays, and in letters to peers. `seconds`:
-    computing time. `summed`: whether the coordinator only sums its type up.
+    computing time. `summed`: whether the coordinator only sums its type up. `masked`: number of sites in
+    its masks' sum. `round`: the run's.
     """
 
     reply: str
@@ -201,6 +205,8 @@ class ReplySize(NamedTuple):
     bytes: int = 0
     seconds: float = 0.0
     summed: bool = False
+    masked: int = 0
+    round: int = 0
 
 
 class Policy(_Table):
@@ -249,6 +255,8 @@ class Policy(_Table):
         rules, where = self.rules_of(kind), f"messages.{kind}"
         if rules.only_summed and not size.summed:
             raise RefusedError(f"{where}.only_summed", not_summed_text(kind))
+        if self.study.sums == "masked" and kind not in EXEMPT and not size.masked:
+            raise RefusedError("study.sums", f"{not_masked_text(kind)} (study.sums)")
         columns = max((shape[-1] for shape in size.shapes.values() if shape), default=0)
         for name, amount in (("times", times), ("floats", size.floats), ("rows", size.rows), ("columns", columns)):
             most = getattr(rules, name)
@@ -285,6 +293,11 @@ def _kernels_of(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def not_summed_text(reply: str) -> str:
     """Return the error text for a reply type that the rule `only_summed` forbids."""
     return f"the policy allows {reply} in sums only, but it is also read individually (messages.{reply}.only_summed)"
+
+
+def not_masked_text(reply: str) -> str:
+    """Return the error text for a reply type that the rule ``study.sums`` forbids."""
+    return f"{reply} would leave, but it is no sum over all sites under masks"
 
 
 def read_policy(path: str | Path) -> Policy:

@@ -31,7 +31,7 @@ from fedkernel.protocol import KernelClient
 from fedkernel.site.data_files import content_of, labels_of_file, read_file
 from fedkernel.site.result_files import result_writer
 from fedkernel.site.site_setup import Site
-from fedkernel.wire import Job, RunSpec
+from fedkernel.wire import Job, RunSpec, simulated_keys
 
 
 @lru_cache(maxsize=1)
@@ -120,6 +120,7 @@ def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     """Return a simulated site, with its part of the job's data and the job's settings filled in."""
     results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
     own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": result_writer(results)}
+    own["masks"] = partial(simulated_keys, site.number, clients)
     if run.shards is not None:
         own |= _simulated_file(run, site.number)
     elif run.data is not None and run.partition is not None:

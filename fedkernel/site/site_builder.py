@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -28,6 +28,7 @@ from fedkernel.ground import (
 )
 from fedkernel.kernel_width import WidthClient
 from fedkernel.numerics import Kernel
+from fedkernel.peers import check_pinned
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, check_plan
 from fedkernel.site.approval import approved_guards, check_approved
@@ -53,7 +54,7 @@ from fedkernel.site.row_order import VALUES_APART, check_rows_apart, row_content
 from fedkernel.site.simulated_sites import derived_of_file, simulated_site
 from fedkernel.site.site_setup import Site
 from fedkernel.site.study_check import check_run
-from fedkernel.wire import Job, Projecting, RunSpec
+from fedkernel.wire import Job, MaskKeys, Projecting, RunSpec
 
 
 @lru_cache(maxsize=4)
@@ -181,6 +182,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     _, study, key = _run_of(text, run.id)
     with _details_logged(who, "keep its secret"):
         secret = own_secret(out)
+    approval = node.get("approve", policy.study.approve)
     clusters = OwnClusters(out, job, run, partial(sha256_of, node), who)
 
     def keep(outputs: dict[str, AnyArray]) -> None:
@@ -226,6 +228,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         noise_key=derive_key(secret, "noise"),  # the same for all runs, or their mean would remove the noise
         threads=min(site.threads, os.cpu_count() or 1),
         path=str(data),  # as in error texts
+        masks=_mask_keys(site, run, key, pinned=approval == "any" and policy.study.peers == "pinned"),
         table=partial(
             content_of, [str(node[name]) for name in (("data",) if run.project is None else ("data", "new"))]
         ),
@@ -234,6 +237,25 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         earlier=None if run.compare is None else clusters.of,
         kept_keys=kept_keys(node, key, secret, site.identity),
     )
+
+
+def _mask_keys(site: Site, run: RunSpec, key: str, *, pinned: bool) -> Callable[[str], MaskKeys] | None:
+    """Return a site's keys for a run's masks; None: the run has none.
+
+    `pinned`: only pins vouch for other sites' keys, and not the study's approval. Raises ShareableError or
+    ProtocolError if the site lacks a key, or another's has no pin.
+    """
+    if run.sums == "plain":
+        return None
+    who, public = site.display_name, tuple(map(bytes.fromhex, run.identities or ()))
+    if site.identity is None:
+        raise ShareableError(f"{who} has no key for masked sums; allowed: join --identity")
+    check_pinned({peer: key for peer, key in enumerate(public) if peer != site.number}, site.pins, run.sites or ())
+    if pinned and not site.pins:
+        text = f"{who} approves any study, so other sites' keys for masked sums need pins: join --pins (study.peers)"
+        raise RefusedError("study.peers", text)
+    keys = MaskKeys(site.number, site.identity, public, key.encode())
+    return lambda run_id: keys
 
 
 def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:

@@ -14,6 +14,7 @@ from fedkernel.peers import KeyPair, RunKeyFile
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import Guards, KernelClient
 from fedkernel.site.gate import Gate
+from fedkernel.wire import MaskKeys
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Site:
     - `table`: returns the fingerprint of the site's files; empty: no files. `table_at_start`: returns that at a run's
       start, given the start's id and the present one.
     - `outline`: returns an error's text for the coordinator, without the message, which may quote data.
+    - `masks`: returns its keys for masked sums, given the run's id; None: it has none.
     - `derived`: cache of `KernelClient.cached` by client class; None: not cached between messages, as for a raw table.
     """
 
@@ -90,6 +92,7 @@ class Site:
     has_pins: bool = False
     sites: Sequence[str] = ()
     outline: Callable[[Exception], str] = logged
+    masks: Callable[[str], MaskKeys] | None = None
     derived: dict[type[KernelClient], dict[str, Any]] | None = None
 
     def check_rows(self, rows: int) -> None:

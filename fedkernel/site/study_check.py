@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fedkernel.ground import RefusedError, own_short_names, short_names
 from fedkernel.protocol import is_seeded
-from fedkernel.site.policy import MessageRules, Policy, not_summed_text
+from fedkernel.site.policy import EXEMPT, MessageRules, Policy, not_masked_text, not_summed_text
 from fedkernel.wire import RunSpec, Study
 
 NO_LIMITS = MessageRules()
@@ -79,6 +79,14 @@ def _chosen_seed(policy: Policy, run: RunSpec) -> Iterator[str]:
         yield f"run {run.id!r} has a seed chosen by its coordinator, but all sites must draw it together"
 
 
+def _plain_sums(policy: Policy, run: RunSpec) -> Iterator[str]:
+    if policy.study.sums == "masked":
+        if run.sums != "masked":
+            yield f"run {run.id!r} has sums = {run.sums!r}, but must have masked ones"
+        replies = {planned.reply for step in run.plan or () for planned in step.requests if not planned.summed}
+        yield from map(not_masked_text, sorted(replies.difference(EXEMPT)))
+
+
 def _rows(policy: Policy, run: RunSpec) -> Iterator[str]:
     if run.shares_rows and not policy.share_rows:
         yield f"run {run.id!r} sends raw rows of each site, which needs --share-rows"
@@ -134,6 +142,10 @@ _RULES: dict[str, _Rule] = {
             if policy.study.joint_seed == "never"
             else "all sites draw the seed" + " where it is needed" * (policy.study.joint_seed == "needed")
         ),
+    ),
+    "study.sums": _Rule(
+        _plain_sums,
+        lambda policy, study: "only masked sums leave" if policy.study.sums == "masked" else "sums may be plain",
     ),
     "limits.total.rows": _Rule(
         _rows, lambda policy, study: "raw rows may leave" if policy.share_rows else "no raw row leaves"

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 
 from fedkernel.data import Prepare, Table, TableLike, aligned_arrays, column_names, labels_in_order
 from fedkernel.engines import ENGINES
-from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address, load_class
+from fedkernel.ground import FloatArray, InputError, Precision, Sums, blas_threads, class_address, load_class
 from fedkernel.models import Model, drop_misleading_figures, same_kernel
 from fedkernel.numerics import import_kernels
 from fedkernel.preparing import prepare_centrally, tables_to_prepare
@@ -49,6 +49,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         reference: M | Literal["central"] | None = None,
         prepare: Prepare | None = None,
         wire: Precision = "float64",
+        sums: Sums = "plain",
     ) -> Result[M]:
         """Run the strategy with its client class on simulated sites, and return the result.
 
@@ -73,6 +74,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
           text. The result has the `Preparation`; with a vertical partition each site's outputs have its own.
         - `wire`: precision of the messages' arrays; float32 halves the bytes, at a relative error of 6e-8.
           docs/experiments.md says which arrays stay exact.
+        - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes
+          (`fedkernel.wire.masked_sums`).
 
         Raises InputError if the shards or the hyper-parameters do not fit each other. Raises ProtocolError if a client
         fails or does not answer in time.
@@ -92,6 +95,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             quorum=quorum,
             deadlines=limits,
             wire=wire,
+            sums=sums,
         )
         if isinstance(reference, str) and reference != "central":
             raise InputError(f'reference = {reference!r}, but must be a model, as of `central`, or "central"')

@@ -87,6 +87,8 @@ def _join_and_prepare(method: Method[Any], grid: Grid, settings: RunSettings, jo
         *(method.on_missing == "continue", method.may_lose_client_in_first_round, method.distribution_phases),
         *(settings.quorum, len(run.members)),
     )
+    if settings.sums == "masked":
+        losses = Losses()
     return Execution(
         *(name, pair, method.partition, losses, grid, settings, run, account, preparation, warnings), journal=journal
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +22,7 @@ from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import KernelClient
 from fedkernel.run import Result, RunSettings
 from fedkernel.site import Site
-from fedkernel.wire import Job, RunSpec
+from fedkernel.wire import Job, RunSpec, simulated_keys
 
 Outputs = dict[int, dict[str, npt.NDArray[Any]]]
 
@@ -51,6 +52,7 @@ def simulated_sites(
         new = None if new_tables is None else new_tables[number]
         own = None if y is None else y[number]
         more: dict[str, Any] = {"labels": lambda: own, "derived": {}}  # of this run's tables alone
+        more["masks"] = partial(simulated_keys, number, len(tables))
         return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, **more)
 
     sites = list(map(site, range(len(tables))))
@@ -89,6 +91,7 @@ def run_through_files(
             evaluate=evaluate,
             prepare=settings.prepare,
             wire=settings.wire,
+            sums=settings.sums,
         )
         limits: dict[str, Any] = {name: getattr(settings, name) for name in ("deadline", "deadlines", "quorum")}
         job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), whole=True, **limits)

@@ -41,6 +41,14 @@ if TYPE_CHECKING:
         TakeRows,
         TakeShares,
     )
+    from fedkernel.wire.masked_sums import (
+        ALIKE,
+        MaskedSum,
+        MaskKeys,
+        mask_label,
+        simulated_keys,
+        sum_masked,
+    )
     from fedkernel.wire.quorum import Deadlines, Losses, Quorum, Seconds, check_quorum
     from fedkernel.wire.row_id_hashes import (
         HASH_BYTES,

@@ -17,6 +17,7 @@ from fedkernel.ground import (
     InputError,
     Precision,
     ShareableError,
+    Sums,
     explain,
     installed_version,
     own_short_names,
@@ -99,6 +100,8 @@ class RunSpec(pydantic.BaseModel):
     - `compare`: with `evaluate`, the id of an earlier run of the same method with another seed; the sites compare
       clusters.
     - `wire`: precision of the arrays in the method's messages, up and down.
+    - `sums`: "masked" hides each site's reply in the sum over all (`fedkernel.wire.masked_sums`). `identities`: the
+      named sites' public keys for that, 64 hexadecimal digits each, in the order of `sites`.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -123,6 +126,8 @@ class RunSpec(pydantic.BaseModel):
     project: Projecting | None = None
     compare: RunId | None = None
     wire: Precision = "float64"
+    sums: Sums = "plain"
+    identities: list[Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]] | None = None
 
     @pydantic.field_validator("data")
     @classmethod
@@ -148,15 +153,21 @@ class RunSpec(pydantic.BaseModel):
             raise ValueError(f"clients = {self.clients}, but must be the number of sites, {len(self.sites)}")
         if self.joint_seed and self.sites is None:
             raise ValueError("joint_seed = true, but only named sites draw a seed together")
+        needed = len(self.sites or ()) if self.sums == "masked" else 0
+        if len(self.identities or ()) != needed:
+            raise ValueError(
+                f"identities has {len(self.identities or ())} keys, but must have {needed}: one for each "
+                'named site of a run with sums = "masked", else none'
+            )
         if self.project is not None and (self.sites is None or not self.align):
             raise ValueError("project is for runs of named sites whose rows are compared by their ids")
         return self
 
     @pydantic.model_serializer(mode="wrap")
     def _without_defaults(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit labels, compare and wire at their defaults, so that these fields change no older study's hash."""
+        """Omit labels, compare, wire and sums at their defaults, so that these fields change no older study's hash."""
         table: dict[str, Any] = plain(self)
-        defaults = {"labels": None, "compare": None, "wire": "float64"}
+        defaults = {"labels": None, "compare": None, "wire": "float64", "sums": "plain", "identities": None}
         return {name: value for name, value in table.items() if name not in defaults or value != defaults[name]}
 
     @property

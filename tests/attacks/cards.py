@@ -25,6 +25,7 @@ from attacks.target import STUDIES
 from fedkernel.ground import InputError, load_class
 from fedkernel.protocol import Member, Plan, forecast_share, share_text
 from fedkernel.strategy import KernelStrategy, strategy_of
+from fedkernel.wire import masked_sums
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "privacy.md"
 
@@ -55,10 +56,12 @@ SUMS = """
 ## Nothing but sums
 
 The coordinator of a pair that needs nothing but sums adds the sites' replies up, and looks at no site's own. It
-could: masks, which only let it see the sums, are to come. By the plans of each pair's defaults and, where the model is
-measured at the sites, of that; letters go to peers.
+could, unless the sums are masked. By the plans of each pair's defaults and, where the model is measured at the
+sites, of that; letters go to peers.
 
 """
+
+MASKS = f"\n## Masked sums\n\n{inspect.cleandoc(str(masked_sums.__doc__))}\n"
 
 ENTRIES = """
 ## Numbers for each entry
@@ -69,7 +72,7 @@ equations find with how many of them, by rows, columns, D, T, k and rounds, and 
 [results/what-sums-tell.md](results/what-sums-tell.md): with half as many no row was found exactly, but PCA's products
 give inner products of correlated columns to about a tenth, and with known rows the others to about a third. **Below
 half as many nothing is proven.** Above are by nature sites of few columns where columns are divided: masks over all
-sites, and noise, are to come.
+sites hide single replies, but count no less here; noise is to come.
 
 At the defaults (3 components or clusters), by rows and columns of the whole table and number of sites: the numbers that
 are forecast to leave a site for each entry of the smallest table, letters to all peers together. Sites with fewer than
@@ -169,7 +172,10 @@ def page(figures: Figures) -> str:
     """Return the whole page."""
     pairs = sorted({pair for _, pair in CASES}, key=str.lower)
     return "\n".join(
-        [HEAD + SUMS + sums_of(pairs) + ENTRIES + shares_of(pairs) + THERE, *(card(pair, figures) for pair in pairs)]
+        [
+            HEAD + SUMS + sums_of(pairs) + MASKS + ENTRIES + shares_of(pairs) + THERE,
+            *(card(pair, figures) for pair in pairs),
+        ]
     )
 
 

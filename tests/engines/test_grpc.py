@@ -49,10 +49,8 @@ def _nothing_left():
 def spec(name, strategy, shards, folder):
     folder.mkdir(parents=True, exist_ok=True)
     files = [as_file(np.asarray(shard), folder / f"{number}") for number, shard in enumerate(shards)]
-    parameters = strategy.hyperparameters
-    return RunSpec(
-        id=name, strategy=type(strategy).__name__, parameters=parameters, shards=files, seed=3, clients=CLIENTS
-    )
+    own = {"strategy": type(strategy).__name__, "parameters": strategy.hyperparameters, "shards": files, "seed": 3}
+    return RunSpec(id=name, **own, clients=CLIENTS, sums="masked" if len(name) % 2 else "plain")
 
 
 def tried():

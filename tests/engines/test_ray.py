@@ -73,8 +73,8 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
             id="merged", strategy="VFedAKPCA", parameters={"n_components": 2, "kernel": KERNEL, "rounds": 3}, **WINE
         ),
         RunSpec(id="one-shot", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **mine),
-        RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, **horizontal),
-        RunSpec(id="centres", strategy="CentroidKMeans", parameters={"n_clusters": 3}, **horizontal),
+        RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, sums="masked", **horizontal),
+        RunSpec(id="centres", strategy="CentroidKMeans", parameters={"n_clusters": 3}, sums="masked", **horizontal),
         RunSpec(id="spectral", strategy="SpectralKMeans", parameters=SPECTRAL, **horizontal),
         RunSpec(id="chosen", strategy="RFKKMeans", parameters=CHOSEN, **horizontal),
         RunSpec(id="nodes", strategy="ADMMKPCA", parameters=ADMM, **horizontal),

@@ -34,6 +34,8 @@ def test_a_quorum_is_a_number_or_a_fraction():
     for quorum in (0, -1, 1.5, 2.5, True, math.nan, math.inf):
         with pytest.raises(InputError, match=r"^quorum = .*, but must be a fraction of the clients, above 0 and"):
             RunSettings(quorum=quorum)
+    with pytest.raises(InputError, match=r'^quorum = 2, but sums = "masked" needs all clients; allowed: no quorum$'):
+        RunSettings(quorum=2, sums="masked")
 
 
 @pytest.fixture

@@ -110,6 +110,7 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
         (run(), {"messages": {"GramProduct": {}}}, "messages", "no rule for reply LocalSpectrum"),
         (run(), {"messages": {"*": {"never": True}}}, "messages", "LocalSpectrum may never leave"),
         (run(), {"messages": {"*": {"only_summed": True}}}, "messages", "in sums only, but it is also read"),
+        (run(), {"study": {"sums": "masked"}}, "study.sums", "run 'r' has sums = 'plain', but must have masked ones"),
         (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is requested up to 3 times, but 2 are"),
     ],
 )

@@ -1,0 +1,158 @@
+"""Sums under masks are the plain ones; what is missing, doubled or altered is seen; no mask is used twice."""
+
+from dataclasses import replace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from cases import CASES
+from flwr.app import RecordDict
+from named_sites import NAMES, TABLE, settings_of
+from scipy.stats import chisquare
+from test_gate import Approved, Target, approve_at, nodes_of, study_of
+
+from clients.centroid_kpca import CellSums, SumCells
+from fedkernel.ground import ProtocolError, ShareableError
+from fedkernel.peers import KeyPair
+from fedkernel.run import RunningProtocol
+from fedkernel.site import approve, audit_log, read_outbox
+from fedkernel.wire import Job, MaskedSum, MaskKeys, flower_internals, from_content, simulated_keys, sum_masked
+from strategies import CentroidKPCA
+
+LABEL = '["run", 3, "SumCells"]'
+KEYS = [simulated_keys(number, 5, "run") for number in range(5)]
+ROWS = np.random.default_rng(0).standard_normal((5, 6, 999)) * np.geomspace(1e-6, 1e16, 999)
+PLAIN = [CellSums(sums=rows, counts=np.full(6, 7.0), costs=np.full(6, 1e-6)) for rows in ROWS]
+
+
+def by(keys, number=3, asked=b"asked", flip=None):
+    masked = keys.mask(PLAIN[KEYS.index(keys) if keys in KEYS else 4], LABEL.replace("3", str(number)), asked)
+    if flip is not None:
+        masked.words.view(np.uint8)[flip // 8] ^= 1 << flip % 8
+    return masked
+
+
+def test_the_bytes_of_all_sites_add_up_to_the_sum_and_those_of_one_are_as_if_drawn():
+    masked = list(map(by, KEYS))
+    total, again = (sum_masked(CellSums, order, LABEL).arrays() for order in (masked, masked[::-1]))
+    for name, array in CellSums.sum_of(PLAIN).arrays().items():
+        np.testing.assert_array_equal(again[name], total[name])
+        np.testing.assert_allclose(total[name], array, 1e-9, 1e-15 * np.abs(array).max())
+    assert chisquare(np.bincount(masked[0].words.view(np.uint8), minlength=256)).pvalue > 1e-4
+    for name, number in {"costs": 2e29, "sums": -2e29, "counts": 2.0**59}.items():
+        with pytest.raises(ShareableError, match=f"CellSums: {name}: a number in it is not below .* over 5 sites"):
+            KEYS[0].mask(PLAIN[0].model_copy(update={name: np.array([0.0, number])}), LABEL, b"")
+
+
+OTHER, LAST = KeyPair.new(), KEYS[4]
+FAULTS = {
+    "missing": [],
+    "twice": [by(KEYS[3])],
+    "of another round": [by(LAST, 4)],
+    "after another request": [by(LAST, asked=b"other")],
+    "of another study": [by(replace(LAST, context=b"other"))],
+    "of fewer sites": [by(replace(LAST, number=2, public=LAST.public[2:]))],
+    "of an invented site": [by(replace(LAST, own=OTHER, public=(*LAST.public[:4], OTHER.public)))],
+    "a flipped bit": [by(LAST, flip=12_345)],
+    "a flipped check word": [by(LAST, flip=64 * by(LAST).words.size - 1)],
+}
+
+
+@pytest.mark.parametrize("last", FAULTS.values(), ids=FAULTS)
+def test_what_is_not_of_all_sites_once_and_unaltered_is_seen(last):
+    with pytest.raises(ProtocolError, match="masked reply is missing, came twice, was altered, or is of another"):
+        sum_masked(CellSums, [*map(by, KEYS[:4]), *last], LABEL)
+
+
+def summed_in(case):
+    plan = case.strategy.plan_of_run(case.clients, 0, evaluate=True)
+    return frozenset(planned.reply for step in plan for planned in step.requests if planned.summed)
+
+
+@pytest.mark.parametrize("case", {summed_in(case): case for case in CASES if summed_in(case)}.values(), ids=str)
+def test_every_pair_s_sums_under_masks_are_those_of_its_plain_replies(case, monkeypatch):
+    replies, mask, sum_of = [], MaskKeys.mask, RunningProtocol._sum_of
+    monkeypatch.setattr(MaskKeys, "mask", lambda keys, reply, *more: replies.append(reply) or mask(keys, reply, *more))
+
+    def compared(running, masked):
+        total, plain = sum_of(running, masked), type(replies[0]).sum_of(replies)
+        for name, array in plain.arrays().items():
+            np.testing.assert_allclose(total.arrays()[name], array, 1e-9, 1e-9 * np.abs(array).max())
+        replies.clear()
+        return total
+
+    monkeypatch.setattr(RunningProtocol, "_sum_of", compared)
+    assert case.strategy.fit(case.shards(), evaluate=True, sums="masked").ledger.rounds
+
+
+def test_a_coordinator_that_asks_sites_for_different_things_and_denies_it_gets_no_sum(monkeypatch):
+    monkeypatch.setattr(RunningProtocol, "_alike", lambda running: {"alike": True})
+    case = next(case for case in CASES if str(case) == "uniform KPCA")
+    with pytest.raises(ProtocolError, match=r"round 2 \(MultiplyKernel\), the sum over the clients: the masks do not"):
+        case.strategy.fit(case.shards(), sums="masked")
+
+
+STRATEGY = CentroidKPCA(2, n_landmarks=6)
+
+
+def approved(folder, policy="", change=lambda keys: keys):
+    nodes = list(nodes_of(folder, NAMES, [TABLE] * 3, f'[study]\nsums = "masked"\n{policy}'))
+    keys = change([KeyPair.read(node["identity"]).public.hex() for node in nodes])
+    study = study_of(STRATEGY, NAMES, sums="masked", identities=keys, align=False)
+    approve_at(folder, NAMES, study)
+    return nodes, study
+
+
+def test_sites_that_let_nothing_else_leave_give_the_local_engine_s_numbers(tmp_path):
+    nodes, study = approved(tmp_path)
+    with Approved(study, nodes) as grid:
+        model = STRATEGY.run(grid, settings_of(study.runs[0])).model
+    np.testing.assert_array_equal(model.coefficients_, STRATEGY.fit([TABLE] * 3, sums="masked").model.coefficients_)
+    left = {line.reply: line.masked for line in read_outbox(tmp_path / NAMES[0]).departures}
+    assert left.pop("Introduction") == left.pop("Receipt") == 0
+    assert set(left.values()) == {3}
+
+
+@pytest.mark.parametrize(
+    ("change", "policy", "sentence"),
+    [
+        (lambda keys: [OTHER.public.hex(), *keys[1:]], "", "lists another key for site 0 than its own"),
+        (lambda keys: [*keys[:2], OTHER.public.hex()], "", r"the key of client 2 \(.*\) has fingerprint .* is pinned"),
+        (lambda keys: keys, 'approve = "any"\n', "other sites' keys for masked sums need pins: join --pins"),
+    ],
+)
+def test_keys_of_sites_that_a_coordinator_made_up_are_refused(tmp_path, change, policy, sentence):
+    nodes, study = approved(tmp_path, policy, change)
+    nodes = [{name: value for name, value in node.items() if not policy or name != "pins"} for node in nodes]
+    with Approved(study, nodes) as grid, pytest.raises(ProtocolError, match=sentence):
+        STRATEGY.run(grid, settings_of(study.runs[0]))
+
+
+def test_a_label_is_used_once_and_by_a_site_that_was_killed_for_the_same_bytes(tmp_path, monkeypatch):
+    flower_internals.ensure_task_identity()
+    (node, *_), study = approved(tmp_path)
+    approve(tmp_path / "out", study.sha256, 1000.0)
+    own = {name: node[name] for name in ("identity", "pins", "policy")}
+    target = Target(tmp_path, Job(runs=study.runs, study=study), **own)
+    header = {"pair": "CentroidKPCAClient", "sums": "masked", "alike": True}
+    monkeypatch.setattr(target, "ask", lambda *asked, ask=target.ask, **more: ask(*asked[:2], **{**header, **more}))
+
+    def words(shift, number, **config):
+        reply = target.ask(SumCells(centers=TABLE[:6] + shift), round=number, **config)
+        return reply if isinstance(reply, str) else from_content(MaskedSum, reply).words.tolist()
+
+    target.begin()
+    first = words(0.0, 1)
+    assert "masks of round 1 would be reused" in words(1.0, 1)
+    assert "sites got different requests before it (study.sums)" in words(1.0, 2, alike=False)
+    assert "sums = 'plain' in the request, but run 'trial' has 'masked'" in words(1.0, 2, sums="plain")
+    with monkeypatch.context() as killed:
+        killed.setattr(audit_log, "_append", Mock(side_effect=SystemExit))
+        with pytest.raises(SystemExit):
+            words(1.0, 2)
+    for number in (2, 3):
+        target.context.state = RecordDict()
+        target.begin()
+        assert words(0.0, 1) == first
+        last = words(1.0, number)
+        assert isinstance(last, list) if number == 2 else "or gets other masked numbers, than in the run's" in last
