@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedkernel.ground import FloatArray, ProtocolError, ShareableError
 from fedkernel.models import combine_draws
-from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means
+from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means, simplified_silhouettes
 from fedkernel.protocol import (
     MAX_COORDINATE,
     Answers,
@@ -85,17 +85,19 @@ class LabelRows(Request[Receipt]):
 
 
 class ClusterSums(Summed):
-    """Sums over the site's rows for the clusters' objective: s + 3 floats.
+    """Sums over the site's rows for the clusters' objective and silhouette: s + 4 floats.
 
     Reveals the mean of the site's embedded rows, how far they are from the origin and from the common centres, and in
     feature space from the origin, all together; nothing of a single cluster. `sum` (s,). `lengths`, `cost`, `total`: of
-    squared lengths, of squared distances to the nearest centre, and of k(x, x).
+    squared lengths, of squared distances to the nearest centre, and of k(x, x). `silhouette`: of
+    `simplified_silhouettes`.
     """
 
     sum: Annotated[FloatArray, Shape("s")]
     lengths: Annotated[float, Shape(), Within()]
     cost: Annotated[float, Shape(), Within()]
     total: Annotated[float, Shape()]
+    silhouette: Annotated[float, Shape(), Within()]
 
 
 class MeasureClusters(Request[ClusterSums]):
@@ -109,6 +111,10 @@ class MeasureClusters(Request[ClusterSums]):
         super().check_table(reply, sizes)
         if float(reply.sum @ reply.sum) > (1 + reply.rounding) * sizes["n_m"] * reply.lengths:
             raise ValueError(f"sum is too long for {sizes['n_m']} rows with lengths = {reply.lengths:.6g}")
+        if reply.silhouette > (1 + reply.rounding) * sizes["n_m"]:
+            raise ValueError(
+                f"silhouette = {reply.silhouette:.6g}, but must be at most 1 for each of {sizes['n_m']} rows"
+            )
 
 
 class ClusterSizes(Reply):
@@ -260,10 +266,14 @@ class KMeansClient(KernelClient):
 
     def measure_clusters(self, ask: MeasureClusters) -> ClusterSums:
         """Compute the sums over the rows for the clusters' objective."""
-        H = Embedding.load(self.memory).rows
-        cost = assign(H, CommonCenters.load(self.memory).centers)[1].sum()
-        lengths, total = float(np.square(H).sum()), self._squared_lengths(ask.kernel)
-        return ClusterSums(sum=H.sum(axis=0), lengths=lengths, cost=float(cost), total=total)
+        H, centers = Embedding.load(self.memory).rows, CommonCenters.load(self.memory).centers
+        return ClusterSums(
+            sum=H.sum(axis=0),
+            lengths=float(np.square(H).sum()),
+            cost=float(assign(H, centers)[1].sum()),
+            total=self._squared_lengths(ask.kernel),
+            silhouette=float(simplified_silhouettes(H, centers).sum()),
+        )
 
     def count_clusters(self, ask: CountClusters) -> ClusterSizes:
         """Count the rows of each cluster, rounded down to whole steps."""

@@ -80,9 +80,6 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
 
     Time: a client puts its rows into groups once, as `CentroidKPCA`, and computes n_m |Y| kernel values. Memory: a
     client its groups' means, some n_m d / 7 floats, and its rows' coordinates, n_m s floats; the coordinator |Y|^2.
-
-    The measured clusters have no ``silhouette``: that of the landmarks is larger than the rows', without the distances
-    within their cells.
     """
 
     n_clusters: NumberOfClusters
@@ -128,7 +125,7 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
     def other_floats(self, cohort: Sequence[Member], landmarks: int) -> int:
         """Return the floats up where the clusters are measured, and compared with an earlier run's."""
         k = self.most_clusters
-        return len(cohort) * (min(landmarks, self.dimensions) + 3 + k + 1 + k * k + 1)
+        return len(cohort) * (min(landmarks, self.dimensions) + 4 + k + 1 + k * k + 1)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that all clients together have enough rows."""

@@ -1,4 +1,4 @@
-"""Cluster quality measures, from client sums and the coreset, and warnings where clusters coincide with sites."""
+"""Cluster quality measures, from client sums, and warnings where clusters coincide with sites."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from clients.kmeans_base import CountClusters, MeasureClusters
 from fedkernel.ground import FloatArray
 from fedkernel.models import KernelKMeans
-from fedkernel.numerics import AnyKernel, assign, ratio_of_variances, silhouette, site_agreement
+from fedkernel.numerics import AnyKernel, ratio_of_variances, site_agreement
 from fedkernel.protocol import Member, Plan, Protocol, Run, any_width, once, to_all, to_sum
 from fedkernel.strategy import Measures
 
@@ -21,8 +21,8 @@ MOST_AT_ONE_SITE, LARGE_SHARE_RATIO, LEAST_CLUSTER_ROWS = 0.9, 1.5, 20
 def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     """Measure clusters on all rows; a sub-protocol, of two rounds, after `distributed_kmeans`.
 
-    Up: M (s + 3) floats, which are summed, and M (k + 1); down none. Returns ``kmeans_objective`` and
-    ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the ``silhouette`` of the coreset;
+    Up: M (s + 4) floats, which are summed, and M (k + 1); down none. Returns ``kmeans_objective``,
+    ``calinski_harabasz`` and ``simplified_silhouette`` about the model's own centres, exact sums over all rows;
     ``site_nmi`` and ``smallest_cluster`` by the sizes that the clients send. Figures without a meaning are left out.
     """
     sums = yield from to_sum(MeasureClusters(kernel=model.embedding.kernel.settled(run.columns)))
@@ -31,9 +31,7 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     scatter = sums.lengths - float(sums.sum @ sums.sum) / N
     figures: dict[str, float | None] = {"kmeans_objective": (max(sums.total - sums.lengths, 0.0) + sums.cost) / N}
     figures["calinski_harabasz"] = ratio_of_variances(scatter - sums.cost, sums.cost, k, N)
-    if model.coreset_ is not None:
-        labels, _ = assign(model.coreset_.points, model.centers_)
-        figures["silhouette"] = None if (score := silhouette(model.coreset_, labels)) is None else score.mean
+    figures["simplified_silhouette"] = sums.silhouette / N if k > 1 else None
     sizes = np.array([reply.sizes for reply in replies])
     figures["site_nmi"] = site_agreement(sizes) if np.count_nonzero(sizes.sum(axis=0)) > 1 else None
     figures["smallest_cluster"] = float(sizes.sum(axis=0).min())

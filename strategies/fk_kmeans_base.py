@@ -92,7 +92,7 @@ class FKKMeansBase(KMeansStrategy):
         if self._has_set_sizes:
             return self, list(cohort), math.inf
         k, s, columns = self.most_clusters, self.dimensions, cohort[0].columns
-        other_floats = s + k + 5 + k * k + 1 + k * (s + 1)
+        other_floats = s + k + 6 + k * k + 1 + k * (s + 1)
         members, budgets = list(cohort), []
         for place, member in enumerate(cohort):
             most = allowed_numbers(member.entries) - (member.left or columns + 2) - other_floats

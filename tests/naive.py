@@ -280,6 +280,12 @@ def silhouette(points, weights, labels):
     return total / sum(weights[i] for i in there)
 
 
+def simplified_silhouette(points, centers):
+    """The mean of (b - a) / b, a and b the distances to the nearest and the next centre."""
+    ordered = [sorted(np.linalg.norm(point - center) for center in centers)[:2] for point in points]
+    return sum((b - a) / b for a, b in ordered) / len(points)
+
+
 def clustering_objective(K, labels):
     """Equation 1 of the federated kernel k-means paper: Tr(K) - Tr(L^1/2 Y^T K Y L^1/2), of every cluster with rows."""
     Y = np.array([[float(label == cluster) for cluster in sorted(set(labels))] for label in labels])

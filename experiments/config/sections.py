@@ -147,7 +147,7 @@ class ReportOptions(pydantic.BaseModel):
 
     - `plots`: whether figures are drawn, into ``plots/`` and the page.
     - `metric`: metric of the console's table and the figures; by default, and where no run has it, the error, or else
-      of silhouette, nmi, ari and stability the first that any run has, or else the first metric.
+      of simplified_silhouette, nmi, ari and stability the first that any run has, or else the first metric.
     - `also`: further metrics to draw against each swept number, counts of a run such as ``seconds`` included; metrics
       of the answer are drawn against floats and rounds, too.
     - `by_iteration`: values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is the

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from experiments.results.rows import Run
 from experiments.results.summaries import setting, summarise
 
-RECOMMENDATION_METRIC = "silhouette"
+RECOMMENDATION_METRIC = "simplified_silhouette"
 """Metric for recommendations: comparable across widths and numbers of clusters, unlike an objective."""
 
 
 def recommendations(runs: Iterable[Run]) -> list[str]:
-    """Return a sentence on the best setting by mean silhouette, for each strategy with several settings."""
+    """Return a sentence on the best setting by simplified silhouette, for each strategy with several settings."""
     by_name: dict[str, list[tuple[float, str]]] = {}
     for summary in summarise(run for run in runs if run.kind == "strategy" and run.point):
         if (spread := summary.metrics.get(RECOMMENDATION_METRIC)) is not None:
@@ -25,7 +25,7 @@ def recommendations(runs: Iterable[Run]) -> list[str]:
         value, best = max(settings, key=lambda pair: pair[0])
         others = "; ".join(f"{where}: {mean:.3f}" for mean, where in settings)
         sentences.append(
-            f"{name}: {best} is recommended, with the largest mean silhouette on the coreset, {value:.3f}, which "
+            f"{name}: {best} is recommended, with the largest simplified silhouette, {value:.3f}, which "
             f"compares across settings as the objective does not ({others})"
         )
     return sentences

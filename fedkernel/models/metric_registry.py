@@ -155,9 +155,9 @@ _KNOWN = (
         cost=True,
     ),
     _SHARE(
-        "silhouette",
-        "mean silhouette of the coreset's weighted points, in the embedding: from -1 to 1, 0 is no clusters; more than "
-        "that of all rows where the points are few",
+        "simplified_silhouette",
+        "mean over all rows, by sums over the clients, of 1 - distance to the nearest centre / to the second nearest: "
+        "from 0 to 1; above the silhouette, which takes distances between rows, by some 0.1 where clusters are weak",
         axis="close",
     ),
     _SHARE(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ratio_of_variances,
         score,
         silhouette,
+        simplified_silhouettes,
         site_agreement,
     )
     from fedkernel.numerics.clustering import IntArray, WeightedPoints, allot_samples, assign, coreset, k_means

@@ -51,6 +51,20 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     return Silhouette(mean, float(np.linalg.norm(shares * (values - mean))))
 
 
+def simplified_silhouettes(points: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return 1 - a / b of each point, from 0 to 1: a, b its distances to the nearest and the second nearest centre.
+
+    0 with one centre, or where both are at the point. About the silhouette's value where clusters are far apart, else
+    larger. Takes n k distances, and none between points.
+    Source: Hruschka, Campello, de Castro: Evolving clusters in gene-expression data, Information Sciences 2006.
+    """
+    values = np.zeros(len(points))
+    for rows in row_blocks(len(points)) if len(centers) > 1 else ():
+        nearest, second = np.partition(cdist(points[rows], centers), 1, axis=1)[:, :2].T
+        np.divide(second - nearest, second, out=values[rows], where=second > 0)
+    return values
+
+
 def ratio_of_variances(between: float, within: float, clusters: int, rows: float) -> float | None:
     """Return the Calinski-Harabasz index (B / (k - 1)) / (W / (n - k)); None if not finite.
 

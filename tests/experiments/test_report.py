@@ -186,11 +186,14 @@ def test_a_narrow_terminal_gets_the_table_in_parts_that_have_the_names_and_lose_
 
 def test_of_clusters_what_compares_across_settings_stands_before_their_objective(tmp_path):
     """As an experiment of named sites measures them, and one of simulated sites, whose rows have classes."""
-    measured = {"kmeans_objective": 0.3, "calinski_harabasz": 40.0, "silhouette": 0.5, "site_nmi": 0.1}
+    measured = {"kmeans_objective": 0.3, "calinski_harabasz": 40.0, "simplified_silhouette": 0.5, "site_nmi": 0.1}
     judged = {"recover_error": 0.1, "nmi": 0.8, "ari": 0.7, "stability": 0.9}
     for metrics, order in (
-        (measured, ["silhouette", "kmeans_objective", "calinski_harabasz", "site_nmi"]),
-        (measured | judged, ["silhouette", "nmi", "ari", "stability", "kmeans_objective", "calinski_harabasz"]),
+        (measured, ["simplified_silhouette", "kmeans_objective", "calinski_harabasz", "site_nmi"]),
+        (
+            measured | judged,
+            ["simplified_silhouette", "nmi", "ari", "stability", "kmeans_objective", "calinski_harabasz"],
+        ),
         ({"kmeans_objective": 0.3, "nmi": 0.8}, ["nmi", "kmeans_objective"]),
     ):
         runs = [a_run(name, metrics=metrics) for name in ("a", "b")]
@@ -557,7 +560,7 @@ def test_the_page_says_what_runs_chose_and_warn_of(tmp_path):
     assert listed[:3] == ["a is unlike sites.", "b is unlike sites.", many[0]], "the first of each run come first"
     assert "and 10 more" in page
     for swept in (2, 3):
-        runs.append(a_run(metrics={"silhouette": swept / 10}, point={"k": swept}))
+        runs.append(a_run(metrics={"simplified_silhouette": swept / 10}, point={"k": swept}))
     page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")
     assert "k = 3 is recommended" in page
 

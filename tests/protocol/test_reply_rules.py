@@ -88,6 +88,7 @@ LIES = [
     (RANDOM, PARTS, KMeansClient, "sample_coreset", times(-1, "weights"), "weights must be at least 0"),
     (RANDOM, PARTS, KMeansClient, "sample_coreset", times(1e12, "weights"), "must sum to 25, the number"),
     (RANDOM, PARTS, KMeansClient, "measure_clusters", times(1000, "sum"), "too long for 25 rows"),
+    (RANDOM, PARTS, KMeansClient, "measure_clusters", times(1000, "silhouette"), "at most 1 for each of 25 rows"),
     (RANDOM, PARTS, KMeansClient, "count_clusters", times(1e12, "sizes"), "to 25"),
     (LEVERAGE, PARTS, DisKPCAClient, "multiply_points", times(-1, "upper"), "has eigenvalues below 0"),
     (LEVERAGE, PARTS, DisKPCAClient, "score_rows", times(-1, "total"), "total must be at least 0"),

@@ -34,7 +34,7 @@ def test_clusters_agree_with_the_classes_as_fk_k_means_do_for_a_fraction_of_the_
     assert sums < 1.1 * floats
 
 
-def test_measures_are_of_all_rows_and_none_is_of_the_landmarks_alone():
+def test_measures_are_of_all_rows():
     result = CentroidKMeans(10).fit(SHARDS, seed=1, evaluate=True)
     H, labels = (np.concatenate([result.outputs[m][name] for m in range(4)]) for name in ("embedding", "labels"))
     cost = np.square(H - result.model.centers_[labels]).sum()
@@ -42,7 +42,6 @@ def test_measures_are_of_all_rows_and_none_is_of_the_landmarks_alone():
     assert result.metrics["kmeans_objective"] == pytest.approx(objective, rel=1e-8)
     assert 0.7 * calinski_harabasz_score(H, labels) < result.metrics["calinski_harabasz"]
     assert result.metrics["calinski_harabasz"] < calinski_harabasz_score(H, labels)
-    assert "silhouette" not in result.metrics
 
 
 def test_local_centres_weigh_whole_steps_of_their_rows():
@@ -61,7 +60,7 @@ def test_no_more_local_centres_are_asked_for_than_landmarks(strategy):
 
 @pytest.mark.parametrize(
     ("rows", "columns", "shared", "local"),
-    [(4000, 64, (50, 3), 150), (300, 64, (47, 3), 150), (60, 64, (12, 2), 150), (40, 8, (11, 2), 36)],
+    [(4000, 64, (50, 3), 150), (300, 64, (47, 3), 150), (60, 64, (12, 2), 150), (40, 8, (11, 2), 35)],
 )
 def test_by_default_the_smallest_site_sends_half_as_many_floats_as_it_has_entries(rows, columns, shared, local):
     cohort = [Member(client, client, own, columns) for client, own in enumerate((rows, 4000))]

@@ -94,7 +94,8 @@ def test_clusters_are_measured_as_where_all_rows_are_in_one_place(load, strategy
     cost = np.mean([min(np.sum((h - c) ** 2) for c in centers) for h in H])
     metrics = result.metrics
     assert metrics["kmeans_objective"] == pytest.approx(missed + cost, abs=1e-10)
-    assert metrics["silhouette"] == pytest.approx(silhouette_score(H, labels), abs=1e-8)
+    assert metrics["simplified_silhouette"] == pytest.approx(naive.simplified_silhouette(H, centers), abs=1e-12)
+    assert 0 < metrics["simplified_silhouette"] - silhouette_score(H, labels) < 0.2
     # k-means has come to rest: its centres are the means
     assert metrics["calinski_harabasz"] == pytest.approx(calinski_harabasz_score(H, labels), rel=1e-8)
     sizes = np.array([np.bincount(result.outputs[m]["labels"], minlength=3) // 5 * 5 for m in range(3)])
@@ -102,7 +103,7 @@ def test_clusters_are_measured_as_where_all_rows_are_in_one_place(load, strategy
     values, cells = result.history[-1]["values"], itertools.product(range(3), range(3))
     assert [values[f"cluster {c} at client {m}"] for m, c in cells] == sizes.ravel().tolist()
     assert result.ledger.rounds == plain.ledger.rounds + 2
-    assert result.ledger.floats_up == plain.ledger.floats_up + 3 * (H.shape[1] + 3 + 3 + 1)
+    assert result.ledger.floats_up == plain.ledger.floats_up + 3 * (H.shape[1] + 4 + 3 + 1)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -372,7 +373,7 @@ def test_agreement_on_a_single_cluster_or_class_is_none():
     with pytest.raises(InputError, match="all rows are of one class, but this metric needs at least 2"):
         compute_metrics(["features_nmi"], CENTRAL, SHARDS, np.zeros(178))
     one = RFKKMeans(1, n_features=20).fit(SHARDS, evaluate=True, reference=RFKKMeans(1).central(SHARDS)).metrics
-    assert not {"site_nmi", "silhouette", "calinski_harabasz", "nmi_central"} & one.keys()
+    assert not {"site_nmi", "simplified_silhouette", "calinski_harabasz", "nmi_central"} & one.keys()
     shared = driven_comparison(np.array([[178.0, 0.0], [0.0, 0.0]]))
     assert shared == {}
     assert shared.warnings == ["stability is not measured: a run has all rows in one cluster"]
@@ -411,7 +412,9 @@ def experiment(**more):
 def test_an_experiment_measures_recommends_a_width_and_says_how_stable_clusters_are(tmp_path):
     rows = run_experiment(experiment(), tmp_path).rows
     scores = {(row.seed, row.point["strategy.RFK.kernel.gamma"]): row.metrics for row in rows}
-    assert all({"silhouette", "kmeans_objective", "site_nmi"} <= metrics.keys() for metrics in scores.values())
+    assert all(
+        {"simplified_silhouette", "kmeans_objective", "site_nmi"} <= metrics.keys() for metrics in scores.values()
+    )
     assert [sentence.partition(" is recommended")[0] for sentence in recommendations(rows)] == [
         "RFK: strategy.RFK.kernel.gamma = 0.02"
     ]
