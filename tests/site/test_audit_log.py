@@ -17,7 +17,7 @@ from experiments import cli
 from experiments.commands.outbox import missing_from
 from fedkernel import Linear
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
-from fedkernel.protocol import Receipt
+from fedkernel.protocol import Receipt, share_text
 from fedkernel.site import OUTBOX, audit_log, read_outbox
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.audit_log_reader import FIRST
@@ -34,6 +34,10 @@ def _identity():
 def asked(**more):
     content = to_content(FindLocalEigenpairs(kernel=Linear(), n_components=2), {"run": "run", "round": 1, **more})
     return read_raw_request(Message(content, 1, "train"))
+
+
+def planned(strategy, **more):
+    return spec(parameters=strategy.hyperparameters, plan=strategy.plan(3, 0), **more)
 
 
 def call(*arguments):
@@ -256,8 +260,7 @@ def test_processes_that_answer_at_once_take_turns(node, tmp_path):
 def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
     strategy = DKPCA(2)
     result, _ = run_on(vertical(tmp_path), strategy)
-    own = {"strategy": "DKPCA", "parameters": strategy.hyperparameters, "plan": strategy.plan(3, 0)}
-    (tmp_path / "study.json").write_text(Study(name="s", runs=[spec(align=False, **own)]).text)
+    (tmp_path / "study.json").write_text(Study(name="s", runs=[planned(strategy, align=False)]).text)
     took = result.ledger.of_client(1).floats_up
     for most, code in ((2 * took, 0), (2 * took - 1, 2)):
         (tmp_path / "site.toml").write_text(f"[limits.total]\nfloats = {most}\nrows = 0\n[guards]\ntable_share = 9")
@@ -266,6 +269,28 @@ def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
             done = CliRunner().invoke(cli.app, ["policy", "explain", *map(str, [*arguments, *out])])
             assert done.exit_code == ends, done.output
         assert f"the study, with {took:,} floats from before, sends {2 * took:,} floats" in done.output
+
+
+def test_numbers_for_each_entry_add_up_over_runs_and_a_run_that_passes_the_limit_is_refused(tmp_path):
+    """The operator reads how much it is, and is told before."""
+    result, _ = run_on(vertical(tmp_path), DKPCA(2))
+    share = result.ledger.of_client(0).floats_up / (2 * len(COMMON))
+    assert f"in all 1 runs, {share_text(share)} numbers for each entry of" in call("show", tmp_path / "north").output
+    (tmp_path / "study.json").write_text(Study(name="s", runs=[planned(DKPCA(2), align=False)]).text)
+    arguments = ["study", "approve", tmp_path / "study.json", "--out", tmp_path / "north", "--table-share", "1.5"]
+    done = CliRunner().invoke(cli.app, [*map(str, arguments), "--shape", f"{len(COMMON)}x2"])
+    assert f"with {share_text(share)} from before, sends {share_text(2 * share)} at most by its plan; allowed: 15" in (
+        " ".join(done.output.split())
+    )
+    rules = '[study]\njoint_seed = "never"\n[guards]\ntable_share = 9\n[limits.total]\nrows = 0\nshare = '
+    for most in (2 * share - 1e-9, 2 * share + 1e-9):
+        (tmp_path / "site.toml").write_text(f"{rules}{most!r}")
+        nodes = vertical(tmp_path, policy=str(tmp_path / "site.toml"))
+        if most < 2 * share:
+            text = refused(nodes, DKPCA(2), ProtocolError, id="again")
+            assert f"{share_text(2 * share)} numbers for each entry of the table would leave in all runs, but" in text
+        else:
+            run_on(nodes, DKPCA(2), id="again")
 
 
 def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):
