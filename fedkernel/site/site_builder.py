@@ -166,7 +166,6 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     try:
         check_run(policy, run)
         check_approved(node, policy, job)
-        policy = approved_policy(policy, out, study)
     except RefusedError as error:
         raise RefusedError(error.rule, f"{who}: {error}") from None
     with _details_logged(who, "read its data"):
@@ -182,6 +181,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
     with _details_logged(who, "keep its secret"):
         secret = own_secret(out)
+    policy = approved_policy(policy, out, study)
     approval = node.get("approve", policy.study.approve)
     clusters = OwnClusters(out, job, run, partial(sha256_of, node), who)
 
