@@ -37,7 +37,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
 def show_shares(
     study: Study, shape: tuple[int, int] | None, table_share: float | None = None, left: float = 0.0
 ) -> float | None:
-    """Print the runs' numbers per entry of a site's table, and return the share that the site must allow for each.
+    """Print the runs' numbers per entry of a site's table, and return the share that a run needs.
 
     None if `table_share`, by default that of sites without a policy, is enough, as far as forecasts can show. `left`:
     numbers per entry that left before.
