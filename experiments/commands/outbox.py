@@ -47,7 +47,8 @@ def show_(out: Record, run: Annotated[str | None, Option(help="Show this run onl
     sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
     for total in totals:
         text = f"in all {total.begun} runs, {share_text(total.share)} numbers for each entry of the table have left"
-        print_line(f"{text} (allowed: limits.total.share of the policy, by default 10 times its guards.table_share)")
+        usual = f"{fedkernel.site.FULL_RUNS} times its guards.table_share"
+        print_line(f"{text} (allowed: limits.total.share of the policy, by default {usual})")
     print_line("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums))
     if damage is not None:
         raise damage

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedkernel.site.data_files import own_file, own_shape, read_own_data
     from fedkernel.site.gate import Totals
     from fedkernel.site.keys import check_own_pin, read_own_keys
-    from fedkernel.site.policy import EXEMPT, Policy, own_policy, read_policy, values_of
+    from fedkernel.site.policy import EXEMPT, FULL_RUNS, Policy, own_policy, read_policy, values_of
     from fedkernel.site.policy_defaults import (
         LEAST_MEMORY,
         LEAST_MESSAGE,

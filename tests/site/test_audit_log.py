@@ -15,14 +15,16 @@ from typer.testing import CliRunner
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from experiments import cli
 from experiments.commands.outbox import missing_from
+from experiments.commands.site_session import review_study
+from experiments.commands.study_text import read_study
 from fedkernel import Linear
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol import Receipt, share_text
-from fedkernel.site import OUTBOX, audit_log, read_outbox
+from fedkernel.site import OUTBOX, audit_log, read_outbox, read_policy
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.audit_log_reader import FIRST
 from fedkernel.site.raw_request import read_raw_request
-from fedkernel.wire import Study, flower_internals, to_content
+from fedkernel.wire import Job, Study, flower_internals, to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
 
 
@@ -274,23 +276,21 @@ def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
 def test_numbers_for_each_entry_add_up_over_runs_and_a_run_that_passes_the_limit_is_refused(tmp_path):
     """The operator reads how much it is, and is told before."""
     result, _ = run_on(vertical(tmp_path), DKPCA(2))
-    share = result.ledger.of_client(0).floats_up / (2 * len(COMMON))
-    assert f"in all 1 runs, {share_text(share)} numbers for each entry of" in call("show", tmp_path / "north").output
     (tmp_path / "study.json").write_text(Study(name="s", runs=[planned(DKPCA(2), align=False)]).text)
-    arguments = ["study", "approve", tmp_path / "study.json", "--out", tmp_path / "north", "--table-share", "1.5"]
-    done = CliRunner().invoke(cli.app, [*map(str, arguments), "--shape", f"{len(COMMON)}x2"])
-    assert f"with {share_text(share)} from before, sends {share_text(2 * share)} at most by its plan; allowed: 15" in (
-        " ".join(done.output.split())
-    )
-    rules = '[study]\njoint_seed = "never"\n[guards]\ntable_share = 9\n[limits.total]\nrows = 0\nshare = '
-    for most in (2 * share - 1e-9, 2 * share + 1e-9):
-        (tmp_path / "site.toml").write_text(f"{rules}{most!r}")
-        nodes = vertical(tmp_path, policy=str(tmp_path / "site.toml"))
-        if most < 2 * share:
-            text = refused(nodes, DKPCA(2), ProtocolError, id="again")
-            assert f"{share_text(2 * share)} numbers for each entry of the table would leave in all runs, but" in text
-        else:
-            run_on(nodes, DKPCA(2), id="again")
+    share = result.ledger.of_client(0).floats_up / (2 * len(COMMON))
+    once, twice, out = share_text(share), share_text(2 * share), tmp_path / "north"
+    assert f"in all 1 runs, {once} numbers for each entry of" in call("show", out).output
+    arguments = ["study", "approve", tmp_path / "study.json", "--out", out, "--shape", f"{len(COMMON)}x2"]
+    done = CliRunner().invoke(cli.app, [*map(str, arguments), "--table-share", "1.5"])
+    told = f"the study, with {once} from before, sends {twice} at most by its plan; allowed: "
+    assert f"{told}15" in " ".join(done.output.split())
+    limits = f"[guards]\ntable_share = 1.8\n[limits.total]\nrows = 0\nshare = {2 * share - 1e-9!r}"
+    (tmp_path / "site.toml").write_text(f'[study]\njoint_seed = "never"\n{limits}')
+    text = refused(vertical(tmp_path, policy=str(tmp_path / "site.toml")), DKPCA(2), ProtocolError, id="again")
+    assert f"{twice} numbers for each entry of the table would leave in all runs, but {2 * share:g} are" in text
+    says, study, rules = [], read_study(tmp_path / "study.json"), read_policy(tmp_path / "site.toml")
+    review_study(rules, "any", out, says.append, Job(runs=study.runs, study=study), shape=(len(COMMON), 2))
+    assert f"is refused by the policy: numbers per table entry in all runs: {told}{2 * share:g} (limits" in says[0]
 
 
 def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):
