@@ -11,6 +11,7 @@ import fedkernel.run
 import fedkernel.site
 from experiments.commands.console import CommandGroup, print_line, print_rows
 from fedkernel.ground import InputError, and_more, client_label
+from fedkernel.protocol import share_text
 
 if TYPE_CHECKING:
     from fedkernel.run import Entry, Ledger
@@ -32,6 +33,7 @@ def show_(out: Record, run: Annotated[str | None, Option(help="Show this run onl
         damage = error  # raised after the lines before it are shown
     if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
         raise damage or InputError(f"run = {run!r}, but the outbox has only {', '.join(runs) or 'none'}")
+    totals = [line.standing.total for line in departures[-1:]]
     departures = [line for line in departures if run in (None, line.run)]
     rows = []
     for line in departures:
@@ -43,6 +45,10 @@ def show_(out: Record, run: Annotated[str | None, Option(help="Show this run onl
         rows.append((str(line.number), line.time, line.run, str(line.round), request, left, *numbers))
     print_rows(("line", "time", "run", "round", "asked", "left"), rows, ("floats", "bytes", "rows"))
     sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
+    for total in totals:
+        text = f"in all {total.begun} runs, {share_text(total.share)} numbers for each entry of the table have left"
+        usual = f"{fedkernel.site.FULL_RUNS} times its guards.table_share"
+        print_line(f"{text} (allowed: limits.total.share of the policy, by default {usual})")
     print_line("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums))
     if damage is not None:
         raise damage

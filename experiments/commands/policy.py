@@ -84,12 +84,10 @@ def explain(
     size = None if shape is None else commands.read_shape(shape)
     if data is not None:
         size, _ = site.own_shape({**reading.of(data).to_node(), "policy": str(path)})
-    fresh = out is None or (out.is_dir() and not (out / site.OUTBOX).exists())
-    before = [] if out is None or fresh else site.read_outbox(out).departures[-1:]
-    floats_sent = sum(line.standing.total.floats for line in before)
+    left = None
     if out is not None:
-        policy = policy.model_copy(update={"guards": site.approved_guards(policy.guards, out, read.sha256)})
-    foreseen = site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=floats_sent)
+        left, policy = site.totals_of(out), site.approved_policy(policy, out, read.sha256)
+    foreseen = site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left)
     rule_verdicts = [*site.verdicts(policy, read), *foreseen]
     print_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in rule_verdicts])
     refused, open_ = ([verdict.allowed for verdict in rule_verdicts].count(word) for word in (False, None))

@@ -34,13 +34,16 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> float | None:
-    """Print each run's numbers per entry of a site's table, and return the share that the site must allow.
+def show_shares(
+    study: Study, shape: tuple[int, int] | None, table_share: float | None = None, left: float = 0.0
+) -> float | None:
+    """Print the runs' numbers per entry of a site's table, and return the share that a run needs.
 
-    None if `table_share`, by default that of sites without a policy, is enough, as far as forecasts can show.
+    None if `table_share`, by default that of sites without a policy, is enough, as far as forecasts can show. `left`:
+    numbers per entry that left before.
     """
     policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
-    for verdict in table_shares(policy, study, shape, answers_of, forecast_of):
+    for verdict in table_shares(policy, study, shape, answers_of, forecast_of, left=left):
         print_line(one_line(verdict.text))
     return needed_share(policy, study, shape, answers_of, forecast_of)
 

@@ -121,9 +121,9 @@ def review_study(
     if (study := job.study) is None:
         return
     title = f"study {study.sha256[:HASH_DIGITS]}"
-    policy = policy.model_copy(update={"guards": site.approved_guards(policy.guards, out, study.sha256)})
+    policy, left = site.approved_policy(policy, out, study.sha256), site.check_outbox(out)
     forecasts = forecasts_within(FORECAST_SECONDS)
-    ruled = [*site.verdicts(policy, study), *site.foreseen(policy, study, shape, answers_of, forecasts)]
+    ruled = [*site.verdicts(policy, study), *site.foreseen(policy, study, shape, answers_of, forecasts, left=left)]
     shares = [verdict for verdict in ruled if verdict.rule == site.TABLE and not verdict.allowed]
     needed = site.needed_share(policy, study, shape, answers_of, forecasts)
     if faults := [f"{it.text} ({it.rule})" for it in ruled if it.allowed is False and it.rule != site.TABLE]:

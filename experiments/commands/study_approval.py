@@ -59,7 +59,8 @@ def approve_(
     """Approve a study: a site that joins with this folder takes part in it."""
     if study.endswith(".json"):
         read = commands.read_study(Path(study))
-        needed = commands.show_shares(read, None if shape is None else commands.read_shape(shape), table_share)
+        left = fedkernel.site.totals_of(out).share if out.exists() else 0.0
+        needed = commands.show_shares(read, None if shape is None else commands.read_shape(shape), table_share, left)
         if needed is not None:
             raise InputError(f"the study takes more than is allowed; approve it with --table-share {needed:g}")
         sha256 = read.sha256

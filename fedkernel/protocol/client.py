@@ -187,8 +187,10 @@ class KernelClient(NumPyClient):
         """Call the method that answers a request; subclasses wrap this call to act on every request."""
         return answer(request)
 
-    def _entries(self) -> int:
-        """Return the number of the table's entries, of a sparse one the stored entries."""
+    def own_entries(self) -> int:
+        """Return the number of entries of the site's own table, of a sparse one the stored entries."""
+        if self.entries:
+            return self.entries
         table, (rows, columns) = self.X, self.X.shape
         if not (isinstance(table, Table) and table.sparse):
             return int(rows * columns)
@@ -251,7 +253,7 @@ class KernelClient(NumPyClient):
             raise OwnFileError(outline, f"{outline}: {error}") from None  # the error quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
         if self.guards is not None:
-            self.guards.check_sent(name, reply.floats_by_reader, self.entries or self._entries(), self.memory)
+            self.guards.check_sent(name, reply.floats_by_reader, self.own_entries(), self.memory)
         self.reply = reply
         arrays, scalars = encode(reply, wire)
         return arrays, self.X.shape[0], scalars

@@ -70,7 +70,8 @@ class Guards:
       coordinator, or a peer with its letters. Of a sparse table the stored entries count. Numbers that follow from the
       rows are equations for them: with as many as entries, known features or a few known rows give the others
       (docs/privacy.md); sums of all sites, which come site by site, count for each of them. Below that nothing is
-      proven: half as many leave room for other knowledge. Several runs on one table add up.
+      proven: half as many leave room for other knowledge. The policy's
+      ``limits.total.share`` is for all runs together.
     - `probed_share`: largest dimension, as a share of the rows, of all vectors together that weigh the rows in a run.
     - `leverage`: largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a
       combination of the replies is about that row alone; at l, if rows are alike, the best guess of it is off by

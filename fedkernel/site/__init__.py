@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.site.approval import approve, approved_guards, check_approved, check_hash, is_approved, sign
+    from fedkernel.site.approval import approve, approved_policy, check_approved, check_hash, is_approved, sign
     from fedkernel.site.audit_log import check_outbox, set_write_context
-    from fedkernel.site.audit_log_reader import OUTBOX, Departure, check_payload, departures_of, read_outbox
+    from fedkernel.site.audit_log_reader import OUTBOX, Departure, check_payload, departures_of, read_outbox, totals_of
     from fedkernel.site.context_state import apply_changes, changes_of, copy_state
     from fedkernel.site.data_files import own_file, own_shape, read_own_data
+    from fedkernel.site.gate import Totals
     from fedkernel.site.keys import check_own_pin, read_own_keys
-    from fedkernel.site.policy import EXEMPT, Policy, own_policy, read_policy, values_of
+    from fedkernel.site.policy import EXEMPT, FULL_RUNS, Policy, own_policy, read_policy, values_of
     from fedkernel.site.policy_defaults import (
         LEAST_MEMORY,
         LEAST_MESSAGE,

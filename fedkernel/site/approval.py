@@ -52,11 +52,12 @@ def is_approved(folder: Path, sha256: str) -> bool:
     return bool(_approvals(folder, sha256))
 
 
-def approved_guards(guards: Guards, folder: Path, sha256: str) -> Guards:
-    """Return a policy's guards, with the table share of the study's latest approval if it has one."""
+def approved_policy(policy: Policy, folder: Path, sha256: str) -> Policy:
+    """Return a site's policy, with the table share of the study's latest approval if it has one."""
     words = [word for line in _approvals(folder, sha256)[-1:] for word in line if word.startswith(SHARE)]
     try:
-        return replace(guards, table_share=float(words[0].removeprefix(SHARE))) if words else guards
+        share = float(words[0].removeprefix(SHARE)) if words else policy.guards.table_share
+        return policy.model_copy(update={"guards": replace(policy.guards, table_share=share)})
     except (InputError, ValueError):
         raise OwnFileError(UNREADABLE, f"{folder / APPROVED}: {words[0]!r} is no number above 0") from None
 

@@ -55,12 +55,14 @@ class Answer(NamedTuple):
     """Reply about to leave a site: its Flower content, and the plain reply.
 
     `letters`: hash of the letters read for it, and of a masked reply. `masked`: number of sites in its masks' sum.
+    `entries`: of the table that it is about.
     """
 
     content: RecordDict
     reply: Reply
     letters: bytes = b""
     masked: int = 0
+    entries: int = 1
 
 
 def keeps_outbox(node: Mapping[str, Any]) -> bool:
@@ -216,6 +218,7 @@ def _size_of(answer: Answer, round_number: int) -> ReplySize:
         isinstance(reply, Summed),
         answer.masked,
         round_number,
+        answer.entries,
     )
 
 
@@ -286,10 +289,10 @@ def _append(file: FileIO, line: bytes) -> None:
         raise
 
 
-def check_outbox(folder: Path) -> None:
-    """Raise InputError if the outbox in a folder, which may be missing, cannot be appended to."""
+def check_outbox(folder: Path) -> Totals:
+    """Return the totals in a folder's outbox, which may be missing; InputError if it cannot be appended to."""
     try:
         with open(folder / OUTBOX, "a+b", buffering=0, opener=open_for_owner) as file:
-            _end_of(file)
+            return _end_of(file).progress.total
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / OUTBOX}: {error}") from None

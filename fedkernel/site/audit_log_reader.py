@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import pydantic
 
 from fedkernel.ground import InputError, explain, open_npz
-from fedkernel.site.gate import RunProgress
+from fedkernel.site.gate import RunProgress, Totals
 from fedkernel.wire import digest
 
 OUTBOX = "outbox.jsonl"
@@ -123,3 +123,10 @@ def read_outbox(path: Path) -> Outbox:
     """Read a whole outbox, with the checks of `departures_of`."""
     lines = list(departures_of(path))
     return Outbox([departure for departure, _ in lines], lines[-1][1] if lines else FIRST)
+
+
+def totals_of(path: Path) -> Totals:
+    """Return the totals of all runs in an outbox, with the checks of `departures_of`; zeros in a folder without one."""
+    if path.is_dir() and not (path / OUTBOX).exists():
+        return Totals()
+    return next((line.standing.total for line in read_outbox(path).departures[-1:]), Totals())

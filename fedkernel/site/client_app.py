@@ -422,7 +422,7 @@ def _train(call: _SiteCall) -> Answer:
             replied, scalars = encode(masked)
             letters = hashlib.sha256(letters + masked.words.tobytes()).digest()
     content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})
-    return Answer(content, client.reply, letters, sites)
+    return Answer(content, client.reply, letters, sites, client.own_entries())
 
 
 def _side_arrays(site: Site, memory: Memory) -> dict[str, AnyArray]:

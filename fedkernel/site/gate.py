@@ -12,8 +12,8 @@ from pydantic import Field
 
 from fedkernel import wire
 from fedkernel.ground import InputError, RefusedError, open_for_owner
-from fedkernel.protocol import Plan, PlanPosition, advance, once
-from fedkernel.site.policy import Limits, Policy, ReplySize
+from fedkernel.protocol import Plan, PlanPosition, advance, once, share_text
+from fedkernel.site.policy import SHARE_RULE, Limits, Policy, ReplySize
 from fedkernel.site.raw_request import RawRequest
 
 Count = Annotated[int, Field(ge=0)]
@@ -27,14 +27,15 @@ ALIGNING_PLAN: Plan = (once(wire.HashIds), once(wire.TakeRows))
 class Totals(pydantic.BaseModel):
     """Totals of a site's replies and computing time, in one run or in all runs.
 
-    `begun`: starts of the run, or number of runs begun. `floats`: including those in letters. `refused`: number of
-    refused requests, in all runs together. `seconds`: computing time.
+    `begun`: starts of the run, or number of runs begun. `floats`: including those in letters. `share`: these per table
+    entry (`TotalLimits`). `refused`: number of refused requests, in all runs together. `seconds`: computing time.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     begun: Count = 0
     floats: Count = 0
+    share: Annotated[float, Field(ge=0)] = 0.0
     rows: Count = 0
     bytes: Count = 0
     refused: Count = 0
@@ -45,6 +46,7 @@ class Totals(pydantic.BaseModel):
         return self.model_copy(
             update={
                 "floats": self.floats + size.floats + size.letters,
+                "share": self.share + size.share,
                 "rows": self.rows + size.rows,
                 "bytes": self.bytes + size.bytes,
                 "seconds": self.seconds + size.seconds,
@@ -140,6 +142,10 @@ class Gate:
                 if most is not None and amount > most and (name == "bytes" or amount > getattr(before[where], name)):
                     what = f"with {size.reply}, {amount:,} {name} would leave, but {most:,} are allowed"
                     raise RefusedError(f"{where}.{name}", f"{what} ({where}.{name})")
+        most_shares = self.policy.limits.total.allowed_share(self.policy.guards.table_share)
+        if after.total.share > most_shares and size.share:
+            what = f"with {size.reply}, {share_text(after.total.share)} numbers for each entry of the table would leave"
+            raise RefusedError(SHARE_RULE, f"{what} in all runs, but {most_shares:g} are allowed ({SHARE_RULE})")
         return after, rule
 
     def _started(self, progress: RunProgress) -> RunProgress:

@@ -26,6 +26,11 @@ Approval = Literal["ask", "by hash", "signed", "any"]
 
 ROW_SHARE, ATTEMPTS = 0.5, 3
 
+SHARE_RULE = "limits.total.share"
+
+FULL_RUNS = 10
+"""Runs that send all that `Guards.table_share` allows, by the default of `TotalLimits.share`."""
+
 EXEMPT = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
 """Reply types that `messages` need not name: those of joining and keys, and those with two sizes at most."""
 
@@ -161,6 +166,21 @@ class Limits(_Table):
     seconds: Annotated[float, Field(ge=0)] | None = None
 
 
+class TotalLimits(Limits):
+    """Limits on all runs together that the site's folder (``out``) knows of, whatever files they read.
+
+    `share`: numbers sent to all readers, each reply's per entry of the table it is about. A changed file counts on,
+    since most of its rows may be the old ones; a repeated start counts again, new rows by their own entries. None:
+    `FULL_RUNS` times `Guards.table_share`, that of the study's approval if it has one.
+    """
+
+    share: Annotated[float, Field(gt=0)] | None = None
+
+    def allowed_share(self, table_share: float) -> float:
+        """Return the limit `share` for a run with this `Guards.table_share`."""
+        return FULL_RUNS * table_share if self.share is None else self.share
+
+
 class RunLimits(Limits):
     """Limits on each run; `memory`: bytes beyond the process's size (needs /proc); None: half of the machine's."""
 
@@ -186,7 +206,7 @@ class AllLimits(_Table):
 
     request: RequestLimits = RequestLimits()
     run: RunLimits = RunLimits()
-    total: Limits = Limits(rows=0)
+    total: TotalLimits = TotalLimits(rows=0)
 
 
 class ReplySize(NamedTuple):
@@ -194,7 +214,7 @@ class ReplySize(NamedTuple):
 
     `reply`: its type. `floats`, `letters`: float entries of its own arrays, and in letters to peers. `seconds`:
     computing time. `summed`: whether the coordinator only sums its type up. `masked`: number of sites in
-    its masks' sum. `round`: the run's.
+    its masks' sum. `round`: the run's. `entries`: of the table that the reply is about.
     """
 
     reply: str
@@ -207,6 +227,12 @@ class ReplySize(NamedTuple):
     summed: bool = False
     masked: int = 0
     round: int = 0
+    entries: int = 1
+
+    @property
+    def share(self) -> float:
+        """Numbers in the reply and its letters per entry of the table."""
+        return (self.floats + self.letters) / self.entries
 
 
 class Policy(_Table):

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from fedkernel import protocol
 from fedkernel.ground import InputError, RefusedError, and_more
 from fedkernel.peers import CarriesLetters
-from fedkernel.site.policy import Limits, Policy
+from fedkernel.site.gate import Totals
+from fedkernel.site.policy import SHARE_RULE, Limits, Policy
 from fedkernel.site.study_check import Verdict
 from fedkernel.wire import RunSpec, Study
 
@@ -20,6 +21,8 @@ Forecasts = Callable[[RunSpec, Sequence[protocol.Member]], protocol.Forecast | N
 TABLE = "guards.table_share"
 """Name of the rule that limits all numbers leaving in a run, per table entry."""
 
+_ALLOWED = {True: False, False: True, None: None}
+
 UNKNOWN = "cannot be predicted"
 NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
 
@@ -31,16 +34,17 @@ def foreseen(
     answers: Answers,
     forecasts: Forecasts,
     *,
-    left: int = 0,
+    left: Totals | None = None,
 ) -> Iterator[Verdict]:
-    """Predict the verdicts of the rules on amounts; `shape`: of all sites' tables; `left`: floats sent before."""
+    """Predict the verdicts of the rules on amounts; `shape`: of all sites' tables; `left`: by earlier runs."""
     least = policy.table.min_rows
     if shape is not None and shape[0] < least:
         yield Verdict("table.min_rows", f"the table has {shape[0]} rows, but must have at least {least}", False)
     yield from dict.fromkeys(_sizes(policy, study, shape, answers))
+    left = left or Totals()
     amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
-    yield from _limits(policy, amounts, shape, left)
-    yield from table_shares(policy, study, shape, answers, forecasts)
+    yield from _limits(policy, amounts, shape, left.floats)
+    yield from table_shares(policy, study, shape, answers, forecasts, left=left.share)
     yield from dict.fromkeys(verdict for run in study.runs for verdict in _guards(policy, run, shape, answers(run)))
 
 
@@ -211,6 +215,12 @@ class TableShare(NamedTuple):
     most: float | None
     is_bound: bool
 
+    def plus(self, other: "TableShare") -> "TableShare":
+        """Return the sum of two runs' shares."""
+        pairs = (self.likely, other.likely), (self.most, other.most)
+        likely, most = (None if a is None or b is None else a + b for a, b in pairs)
+        return TableShare(likely, most, self.is_bound or other.is_bound)
+
     def exceeds(self, limit: float) -> bool | None:
         """Return whether the run exceeds a limit on the share; None: unknown, for example if it may end early."""
         if self.most is not None and self.most <= limit:
@@ -238,23 +248,40 @@ def _table_share(
 
 
 def table_shares(
-    policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
+    policy: Policy,
+    study: Study,
+    shape: tuple[int, int] | None,
+    answers: Answers,
+    forecasts: Forecasts,
+    *,
+    left: float = 0.0,
 ) -> Iterator[Verdict]:
-    """Yield verdicts on each run's floats per table entry by `Guards.table_share`; equal runs share a verdict."""
-    limit = policy.guards.table_share
+    """Yield verdicts on the floats per table entry of each run, and of all with those that `left` before.
+
+    Equal runs share a verdict. A run that needs more by `Guards.table_share` raises the default limit on all.
+    """
+    limit, needed, total = policy.guards.table_share, policy.guards.table_share, TableShare(left, left, False)
     if shape is None:
         yield Verdict(TABLE, f"the numbers sent per table entry: their number {NO_SIZE}; allowed: {limit:g}", None)
         return
     runs_by_share: dict[TableShare, list[str]] = {}
     for run in study.runs:
-        runs_by_share.setdefault(_table_share(run, shape, answers(run), forecasts), []).append(run.id)
+        share = _table_share(run, shape, answers(run), forecasts)
+        total = total.plus(share)
+        runs_by_share.setdefault(share, []).append(run.id)
     for share, runs in runs_by_share.items():
         what = f"numbers per table entry ({math.prod(shape):,} entries)"
         what = f"{what}: run {runs[0]!r}{and_more(len(runs) - 1)}"
-        exceeds = share.exceeds(limit)
-        more = f", so --table-share {protocol.rounded_up(share.likely):g} is needed" if exceeds and share.likely else ""
-        allowed = {True: False, False: True, None: None}[exceeds]
-        yield Verdict(TABLE, f"{what} {share.text}; allowed: {limit:g}{more} ({protocol.LIMIT_ADVICE})", allowed)
+        more, exceeds = "", share.exceeds(limit)
+        if exceeds and share.likely:
+            needed = max(needed, protocol.rounded_up(share.likely))
+            more = f", so --table-share {protocol.rounded_up(share.likely):g} is needed"
+        text = f"{what} {share.text}; allowed: {limit:g}{more} ({protocol.LIMIT_ADVICE})"
+        yield Verdict(TABLE, text, _ALLOWED[exceeds])
+    most = policy.limits.total.allowed_share(needed)
+    before = f", with {protocol.share_text(left)} from before," if left else ""
+    text = f"numbers per table entry in all runs: the study{before} {total.text}; allowed: {most:g}"
+    yield Verdict(SHARE_RULE, text, _ALLOWED[total.exceeds(most)])
 
 
 def needed_share(

@@ -31,7 +31,7 @@ from fedkernel.numerics import Kernel
 from fedkernel.peers import check_pinned
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, check_plan
-from fedkernel.site.approval import approved_guards, check_approved
+from fedkernel.site.approval import approved_policy, check_approved
 from fedkernel.site.audit_log import check_outbox
 from fedkernel.site.data_files import (
     OwnRaw,
@@ -159,7 +159,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     who = site.display_name
     if "out" not in node:
         raise ShareableError(f"{who} has data of its own, but no folder for its outbox and results: out = PATH")
-    job = _read_job(text)
+    job, (_, study, key) = _read_job(text), _run_of(text, run.id)
     data, out = (Path(str(node[name])).expanduser() for name in ("data", "out"))
     with _details_logged(who, "read its policy"):
         policy = own_policy(node)
@@ -179,9 +179,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     except InputError as error:
         raise RefusedError("study.plan", f"{who}: {error} (study.plan)") from None
     results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
-    _, study, key = _run_of(text, run.id)
     with _details_logged(who, "keep its secret"):
         secret = own_secret(out)
+    policy = approved_policy(policy, out, study)
     approval = node.get("approve", policy.study.approve)
     clusters = OwnClusters(out, job, run, partial(sha256_of, node), who)
 
@@ -222,7 +222,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         peers_pinned=policy.study.peers == "pinned" or "pins" in node,
         has_pins="pins" in node,
         sites=run.sites or (),
-        guards=approved_guards(policy.guards, out, study),
+        guards=policy.guards,
         pairs=pairs,
         gate=Gate(policy, run, study, site.number, derive_key(derive_key(secret, key), "share").hex(), key),
         noise_key=derive_key(secret, "noise"),  # the same for all runs, or their mean would remove the noise

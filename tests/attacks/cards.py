@@ -71,8 +71,13 @@ leave in a run, to any one reader, than half as many as its table has entries (`
 equations find with how many of them, by rows, columns, D, T, k and rounds, and at the defaults below, is in
 [results/what-sums-tell.md](results/what-sums-tell.md): with half as many no row was found exactly, but PCA's products
 give inner products of correlated columns to about a tenth, and with known rows the others to about a third. **Below
-half as many nothing is proven.** Above are by nature sites of few columns where columns are divided: masks over all
-sites hide single replies, but count no less here; noise is to come.
+half as many nothing is proven.** All runs together stay below ten times as many, unless the policy says otherwise
+(`limits.total.share`): a site's folder adds up all replies and letters, to whomever they went and whatever the file was
+then, since a changed file may have most of its rows as before. That bounds a coordinator with many studies, but is far
+above what a run may take: an operator who wants no more than that in all sets 0.5.
+
+Above half as many in a run are by nature sites of few columns where columns are divided: masks over all sites hide
+single replies, but count no less here; noise is to come.
 
 At the defaults (3 components or clusters), by rows and columns of the whole table and number of sites: the numbers that
 are forecast to leave a site for each entry of the smallest table, letters to all peers together. Sites with fewer than

@@ -19,8 +19,8 @@ from experiments.commands.study_text import read_study
 from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.numerics import SubspaceEmbedding
-from fedkernel.protocol import Guards, Step, once
-from fedkernel.site import Policy, approved_guards, is_approved
+from fedkernel.protocol import Step, once
+from fedkernel.site import Policy, approved_policy, is_approved
 from fedkernel.site.approval import is_signed
 from fedkernel.wire import Job
 
@@ -132,7 +132,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     assert questions == ["Take part in this study? [y/N]", *([share] * 2 if answer else [])]
     assert study.sha256 in capsys.readouterr().out
     assert is_approved(place, study.sha256) is answer
-    assert approved_guards(Guards(), place, study.sha256).table_share == (6.5 if answer else 0.5)
+    assert approved_policy(Policy(), place, study.sha256).guards.table_share == (6.5 if answer else 0.5)
     each = "numbers per table entry (712 entries)"
     takes = f"{each}: run 'DKPCA__seed=0' sends 5.1 at most by its plan; allowed:"
     assert sentences.pop().startswith(f"{takes} 0.5, so --table-share 5.1 is needed (")

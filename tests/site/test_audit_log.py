@@ -15,14 +15,16 @@ from typer.testing import CliRunner
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from experiments import cli
 from experiments.commands.outbox import missing_from
+from experiments.commands.site_session import review_study
+from experiments.commands.study_text import read_study
 from fedkernel import Linear
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
-from fedkernel.protocol import Receipt
-from fedkernel.site import OUTBOX, audit_log, read_outbox
+from fedkernel.protocol import Receipt, share_text
+from fedkernel.site import OUTBOX, audit_log, read_outbox, read_policy
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.audit_log_reader import FIRST
 from fedkernel.site.raw_request import read_raw_request
-from fedkernel.wire import Study, flower_internals, to_content
+from fedkernel.wire import Job, Study, flower_internals, to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
 
 
@@ -34,6 +36,10 @@ def _identity():
 def asked(**more):
     content = to_content(FindLocalEigenpairs(kernel=Linear(), n_components=2), {"run": "run", "round": 1, **more})
     return read_raw_request(Message(content, 1, "train"))
+
+
+def planned(strategy, **more):
+    return spec(parameters=strategy.hyperparameters, plan=strategy.plan(3, 0), **more)
 
 
 def call(*arguments):
@@ -256,8 +262,7 @@ def test_processes_that_answer_at_once_take_turns(node, tmp_path):
 def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
     strategy = DKPCA(2)
     result, _ = run_on(vertical(tmp_path), strategy)
-    own = {"strategy": "DKPCA", "parameters": strategy.hyperparameters, "plan": strategy.plan(3, 0)}
-    (tmp_path / "study.json").write_text(Study(name="s", runs=[spec(align=False, **own)]).text)
+    (tmp_path / "study.json").write_text(Study(name="s", runs=[planned(strategy, align=False)]).text)
     took = result.ledger.of_client(1).floats_up
     for most, code in ((2 * took, 0), (2 * took - 1, 2)):
         (tmp_path / "site.toml").write_text(f"[limits.total]\nfloats = {most}\nrows = 0\n[guards]\ntable_share = 9")
@@ -266,6 +271,26 @@ def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
             done = CliRunner().invoke(cli.app, ["policy", "explain", *map(str, [*arguments, *out])])
             assert done.exit_code == ends, done.output
         assert f"the study, with {took:,} floats from before, sends {2 * took:,} floats" in done.output
+
+
+def test_numbers_for_each_entry_add_up_over_runs_and_a_run_that_passes_the_limit_is_refused(tmp_path):
+    """The operator reads how much it is, and is told before."""
+    result, _ = run_on(vertical(tmp_path), DKPCA(2))
+    (tmp_path / "study.json").write_text(Study(name="s", runs=[planned(DKPCA(2), align=False)]).text)
+    share = result.ledger.of_client(0).floats_up / (2 * len(COMMON))
+    once, twice, out = share_text(share), share_text(2 * share), tmp_path / "north"
+    assert f"in all 1 runs, {once} numbers for each entry of" in call("show", out).output
+    arguments = ["study", "approve", tmp_path / "study.json", "--out", out, "--shape", f"{len(COMMON)}x2"]
+    done = CliRunner().invoke(cli.app, [*map(str, arguments), "--table-share", "1.5"])
+    told = f"the study, with {once} from before, sends {twice} at most by its plan; allowed: "
+    assert f"{told}15" in " ".join(done.output.split())
+    limits = f"[guards]\ntable_share = 1.8\n[limits.total]\nrows = 0\nshare = {2 * share - 1e-9!r}"
+    (tmp_path / "site.toml").write_text(f'[study]\njoint_seed = "never"\n{limits}')
+    text = refused(vertical(tmp_path, policy=str(tmp_path / "site.toml")), DKPCA(2), ProtocolError, id="again")
+    assert f"{twice} numbers for each entry of the table would leave in all runs, but {2 * share:g} are" in text
+    says, study, rules = [], read_study(tmp_path / "study.json"), read_policy(tmp_path / "site.toml")
+    review_study(rules, "any", out, says.append, Job(runs=study.runs, study=study), shape=(len(COMMON), 2))
+    assert f"is refused by the policy: numbers per table entry in all runs: {told}{2 * share:g} (limits" in says[0]
 
 
 def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):

@@ -29,7 +29,7 @@ from fedkernel.protocol import (
     share_text,
 )
 from fedkernel.protocol.forecast import table_share
-from fedkernel.site import Site, approve, approved_guards
+from fedkernel.site import Policy, Site, approve, approved_policy
 from fedkernel.site.client_app import _own_entries
 from fedkernel.strategy import simulation
 from strategies import DKPCA, FKKMeans
@@ -87,7 +87,7 @@ def asked(client, request):
 
 def test_the_entries_are_those_of_the_site_s_own_table():
     """Of a sparse table those that are stored; of a prepared one the raw ones; where rows are new, these."""
-    assert DisKPCAClient(sp.csr_array(np.eye(30, 400)))._entries() == 30
+    assert DisKPCAClient(sp.csr_array(np.eye(30, 400))).own_entries() == 30
     site = DKPCAClient(TABLE[:, :4], guards=Guards(table_share=1))
     with pytest.raises(InputError, match=r"164 numbers would have left, 1\.1 for each of the 160 entries of the table"):
         asked(site, FindLocalEigenpairs(kernel=Linear(), n_components=4))
@@ -138,7 +138,7 @@ def test_an_operator_is_shown_the_figure_and_says_a_word_for_it(tmp_path, monkey
     with (tmp_path / "north" / "approved").open("a") as file:
         file.write(f"{study.sha256} now table_share=much\n")
     with pytest.raises(OwnFileError, match="is no number above 0"):
-        approved_guards(Guards(), tmp_path / "north", study.sha256)
+        approved_policy(Policy(), tmp_path / "north", study.sha256)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(60, 13), (200, 16), (1333, 16), (400, 100)])

@@ -30,7 +30,9 @@ PLAN = (
     repeated(3, ask(MultiplyGram, {"p": 50}, features=RandomFeatures(RBF(gamma=0.1), 20), t=AtMost(4))),
 )
 EIGENPAIRS = RawRequest("FindLocalEigenpairs", {"kernel": KERNEL, "n_components": 20}, {})
-SPECTRUM = ReplySize("LocalSpectrum", {"vectors": (100, 20), "values": (20,)}, floats=2020, bytes=17000, seconds=0.5)
+SPECTRUM = ReplySize(
+    "LocalSpectrum", {"vectors": (100, 20), "values": (20,)}, floats=2020, bytes=17000, seconds=0.5, entries=10_000
+)
 
 
 def run(**more):
@@ -208,7 +210,13 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
     _, text = said_of(seeds, "limits.run.floats", {"limits": {"run": {"floats": 9}}})
     assert text == "run 'seed=0' (and 2 more) sends 1,000 floats, but 9 are allowed"
     for floats in (0, 1):
-        assert said_of([gram], "limits.total.floats", tables, left=floats)[0] is not bool(floats)
+        assert said_of([gram], "limits.total.floats", tables, left=Totals(floats=floats))[0] is not bool(floats)
+    # a study that needs 1.2 for each run needs that first, and is not refused for all runs' default before
+    for own, limit in (({"guards": {"table_share": 0.2}}, 12), ({"limits": {"total": {"share": 2}}}, 2)):
+        for before, allowed in ((-1e-9, True), (1e-9, False)):
+            left = Totals(share=limit - 1000 / 900 + before)
+            answer, text = said_of([gram], "limits.total.share", own, left=left)
+            assert (answer, text.endswith(f"; allowed: {limit}")) == (allowed, True)
 
 
 def test_guards_are_foreseen_by_the_number_of_rows():
@@ -313,6 +321,14 @@ def asked_with(**fields):
         ({"limits": {"run": {"floats": 2000}}}, ONCE, "limits.run.floats", "2,020 floats would"),
         ({"limits": {"total": {"bytes": 16999}}}, ONCE, "limits.total.bytes", "17,000 bytes would"),
         ({}, ROWS, "limits.total.rows", "2 rows would leave, but 0 are"),
+        (
+            {"limits": {"total": {"share": 0.2}}},
+            ONCE,
+            "limits.total.share",
+            "with LocalSpectrum, 0.21 numbers for each entry of the table would leave in all runs, but 0.2 are allowed",
+        ),
+        ({"guards": {"table_share": 0.02}}, ONCE, "limits.total.share", "but 0.2 are allowed (limits.total.share)"),
+        ({}, [(EIGENPAIRS, SPECTRUM._replace(letters=47_981))], "limits.total.share", "5.1 numbers for each"),
         (
             {"limits": {"run": {"seconds": 0.4}}},
             AGAIN,
