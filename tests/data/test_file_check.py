@@ -208,9 +208,6 @@ def test_a_spreadsheet_is_looked_at_too(tmp_path):
     assert read_raw(SiteFile(path, label="kind")).labels["kind"].tolist() == ["a", None, "b", None]
 
 
-# A file without a fault can be read
-
-
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_reading_refuses_is_a_fault(kind, tmp_path):
     write, options, _ = REFUSED[kind]

@@ -12,9 +12,6 @@ from experiments.claims import Claim, Verdict
 HOLDS, NOISE, FAILS, UNTESTABLE = Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE
 
 
-# figures of whole runs
-
-
 def test_a_value_is_a_mean_over_seeds_and_its_limits_are_allowed():
     runs = measured("A", [0.1, 0.2, 0.6])  # mean 0.3; deviations -0.2, -0.1, 0.3: std sqrt(0.14 / 2), error 0.153
     claim = {"check": "value", "metric": "error", "of": "A"}
@@ -108,9 +105,6 @@ def test_numbers_have_the_digits_that_show_their_side_of_the_limit():
         assert (verdict.verdict, verdict.numbers) == (held, f"{written} against at most 1 (1 seed)")
 
 
-# settings of a sweep
-
-
 def swept(name, errors, metric="error"):
     return [run for at, error in errors.items() for run in measured(name, [error] * 2, metric, point={CLIENTS: at})]
 
@@ -189,9 +183,6 @@ def test_the_worst_is_first_by_verdict_and_then_by_its_distance_from_the_limit()
     outside = measured("A", [1.05, 1.05], point={CLIENTS: 50})
     judgement = judged([run for same in runs.values() for run in same] + outside, **claim)
     assert (judgement.verdict, judgement.where) == (FAILS, "at partition.clients = 50")
-
-
-# curves along a run
 
 
 @pytest.mark.parametrize("power", [-2.0, -1.0, -0.5, 0.0])
@@ -283,9 +274,6 @@ def test_a_value_rises_by_its_largest_step_upwards():
 def test_floats_of_an_iteration_are_the_sum_over_its_rounds():
     claim = {"check": "bounded", "value": "floats_up", "of": ["A"], "at_least": 20, "at_most": 20}
     assert judged(curved("A", [1.0, 1.0]), **claim).verdict is HOLDS, "two rounds of 10"
-
-
-# what is not there yet
 
 
 CLAIMS: dict[str, dict[str, Any]] = {

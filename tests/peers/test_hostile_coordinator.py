@@ -103,9 +103,6 @@ def test_a_letter_of_another_run_is_refused_whatever_that_was_called(name):
     assert "no keys were agreed on with client 0" in refused(coordinator.ask, 1, twisted)
 
 
-# A coordinator that looks on
-
-
 def patterns(values):
     return [value.tobytes() for value in values]
 

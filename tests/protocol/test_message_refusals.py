@@ -17,8 +17,6 @@ from fedkernel.ground import ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.protocol import WIRE_VERSION, CarriesRows, Reply, Request, Shape, decode, encode
 
-# Violations. A good message of each kind, broken in one way at a time.
-
 
 def sketch_points(columns):
     embedding = SubspaceEmbedding(RBF(gamma=1.0), 4, 10)

@@ -17,8 +17,6 @@ from fedkernel.protocol import Member, Run
 from strategies import DisKPCA, UniformKPCA
 from strategies.leverage_sampling import _samples_per_client, score_by_leverage
 
-# What the paper promises
-
 
 @cache
 def rare(method, landmarks, projection_size="landmarks"):
@@ -96,9 +94,6 @@ def test_a_rank_that_the_components_reach_leaves_no_error():
         assert result.metrics["error"] == pytest.approx(0, abs=1e-10)
 
 
-# Leverage scores
-
-
 def leverage_oracle(E):
     """Scores by their definition: squared lengths of the rows of an orthonormal basis of all columns."""
     U, s, _ = np.linalg.svd(E, full_matrices=False)
@@ -169,9 +164,6 @@ def test_directions_that_are_not_there_are_not_scored():
     rank = np.linalg.matrix_rank(X)
     assert Leverages.load(sites[0].memory).whitening.shape == (64, rank)
     assert sum(totals) == pytest.approx(rank)
-
-
-# Draws
 
 
 @pytest.mark.parametrize(("samples", "drawn"), [(60, 60), (1000, 100)])

@@ -33,9 +33,6 @@ def test_draws_that_have_nothing_to_go_by_are_not_asked_for():
     assert [row["phase"] for row in without.history] == ["join", *phases]
 
 
-# Consent
-
-
 @pytest.mark.parametrize(
     ("strategy", "sentence"),
     [
@@ -53,9 +50,6 @@ def test_without_consent_nothing_is_asked(strategy, sentence, monkeypatch):
     assert sentence in str(caught.value)
     assert "share_rows = true allows that" in str(caught.value)
     assert messages == []
-
-
-# Faults
 
 
 def test_a_request_out_of_order_is_named():

@@ -12,8 +12,6 @@ from fedkernel.data import GeneratedTable
 from fedkernel.ground import BLOCK_ROWS
 from strategies import DisKPCA
 
-# Tables of all kinds
-
 
 LARGE = np.concatenate([DIGITS] * 3)[:5000].astype(np.uint8) + np.arange(5000, dtype=np.uint8)[:, None] % 3
 
@@ -84,9 +82,6 @@ def test_float32_is_near_float64(kernel):
     np.testing.assert_allclose(G, np.eye(K), atol=1e-8)
     assert results[1].model.coefficients_.dtype == results[1].outputs[0]["embedding"].dtype == np.float64
     assert results[1].ledger.floats_up == pytest.approx(results[0].ledger.floats_up, rel=0.1)
-
-
-# Bad input
 
 
 def test_bad_input_is_named():

@@ -40,9 +40,6 @@ def small(version, dtype="float64"):
     return strategy.fit(np.array_split(DIGITS.data[:500], CLIENTS), seed=3)
 
 
-# Against another implementation
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     ("s", "penalty", "accuracy", "t"), [(4, None, 0, 5), (9, None, 0, 5), (4, 3.0, 0, 5), (4, None, 0.2, 3)]
@@ -137,9 +134,6 @@ def test_by_default_sites_with_guards_refuse_no_coreset_and_weigh_what_they_have
     np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), model.predict(X))
 
 
-# When iterations end
-
-
 @pytest.mark.parametrize(("accuracy", "least", "most"), [(0.01, 2, 4), (0.002, 8, 13), (0.0005, 20, 40)])
 def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(accuracy, least, most):
     """Within a factor of three of the squared error, which no coordinator can measure.
@@ -155,9 +149,6 @@ def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(acc
     assert accuracy / 3 < error < 3 * accuracy
     assert least <= len(result.model.embedding.maps) <= most
     requests_are_those_of_the_plan(Pair(strategy, shards))  # which has all 50
-
-
-# Versions and communication
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -284,9 +275,6 @@ def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others
     np.testing.assert_array_equal(products(stale, seed=1), products(fresh, seed=1))
 
 
-# The model
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_model_labels_training_rows_as_the_sites_did(version, tmp_path):
     result = small(version)
@@ -347,9 +335,6 @@ def test_a_penalty_of_zero_keeps_everything_and_a_large_one_too_little(caplog):
     result = FKKMeans(1, 5, 20, 1, penalty=(few[1] + few[2]) / 2, solver="gram").fit(shards)
     np.testing.assert_allclose(result.model.eigenvalues_, few[:2], rtol=1e-12)
     assert "only 2 of n_components = 5 eigenvalues are above the penalty" in caplog.text
-
-
-# Faults
 
 
 def test_faults_are_named(monkeypatch):

@@ -46,9 +46,6 @@ def as_csr(shards):
 SHARDS = np.split(X, [40, 150])
 
 
-# What is drawn
-
-
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 def test_a_client_gets_the_rows_it_does_not_know(form):
     rows = np.arange(24.0).reshape(6, 4)
@@ -90,9 +87,6 @@ def test_all_rows_are_drawn_where_all_are_asked_for():
     assert [len(own) for own in drawn_uniformly([3, 1, 5], 9, 0)] == [3, 1, 5]
     result = uniform(n_samples=10**6).fit(SHARDS)
     np.testing.assert_array_equal(result.model.landmarks_, X)
-
-
-# The low-rank step
 
 
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
@@ -167,9 +161,6 @@ def test_fewer_components_than_asked_for_are_said_to_be(caplog):
     assert "the landmarks span 3 dimensions, fewer than the 6 components asked for" in caplog.text
 
 
-# The rivals
-
-
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_batch_is_kernel_pca_of_the_rows_drawn(kernel, form):
@@ -223,9 +214,6 @@ def test_faults_of_uniform_draws_are_named():
     refused("the kernel is zero on all", lambda: uniform(Linear(), solver="batch"), [np.zeros((50, 3))])
     sentence = "share_rows = false, but UniformKPCA sends raw data: up to 40 of the 400 rows"
     refused(sentence, lambda: uniform(share_rows=False))
-
-
-# Spectral clustering
 
 
 ALL = DIGITS.data / 16

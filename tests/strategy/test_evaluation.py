@@ -53,9 +53,6 @@ def pooled(result, name):
     return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
 
 
-# Clusters
-
-
 def test_weighted_measures_are_those_of_scikit_learn_where_these_are_known():
     rng = np.random.default_rng(1)
     for _ in range(5):
@@ -160,9 +157,6 @@ def test_a_site_whose_column_is_in_another_unit_is_called_out(caplog):
         assert "floats were sent" in text or "per table entry" in text
 
 
-# A number that is chosen
-
-
 def blobs(clusters, rows=240, seed=3):
     rng = np.random.default_rng(seed)
     return 6 * np.eye(clusters, 6)[np.arange(rows) % clusters] + 0.4 * rng.standard_normal((rows, 6))
@@ -216,9 +210,6 @@ def test_that_there_may_be_no_clusters_is_said():
 def test_the_most_clusters_have_a_meaning_only_where_their_number_is_chosen():
     with pytest.raises(InputError, match=r'max_clusters = 5 has a meaning only with n_clusters = "auto"'):
         RFKKMeans(3, max_clusters=5)
-
-
-# Components
 
 
 @each_set
@@ -390,9 +381,6 @@ def test_a_request_before_the_labels_is_refused():
     site = KMeansClient(np.eye(2))
     with pytest.raises(ProtocolError, match="it has no embedding yet"):
         site.count_clusters(CountClusters())
-
-
-# Experiments
 
 
 def experiment(**more):
