@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 import scipy.stats
-from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, coordinates, dense, shards_of, strategy
-from sites import ask, drive
+from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, dense, shards_of, strategy
+from sites import ask, drive, pooled
 
 from clients.diskpca import DisKPCAClient, DrawByLeverage, Leverages
 from clients.landmark_base import DrawnPositions
@@ -57,7 +57,7 @@ def test_with_every_row_a_landmark_it_is_batch_kernel_pca(kernel, counts, form):
     values, vectors = values[::-1][:K], vectors[:, ::-1][:, :K]
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
     # coordinates and components, up to signs and rotations among equal eigenvalues
-    H, expected = coordinates(result), vectors * np.sqrt(values)
+    H, expected = pooled(result), vectors * np.sqrt(values)
     np.testing.assert_allclose(H @ H.T, expected @ expected.T, atol=1e-8 * values[0])
     G = result.model.inner_products(whole.central([SMALL]))
     np.testing.assert_allclose(G @ G.T, np.eye(K), atol=1e-8)
@@ -72,7 +72,7 @@ def test_components_are_orthonormal_and_their_errors_are_those_of_the_definition
     G = result.model.inner_products(result.model)
     np.testing.assert_allclose(G, np.eye(K), atol=1e-8)
     # what the coordinates leave of the rows' lengths, against what the leading eigenpairs leave
-    H, K_XX = coordinates(result), kernel.gram(SMALL)
+    H, K_XX = pooled(result), kernel.gram(SMALL)
     values, vectors = np.linalg.eigh(K_XX)
     values, vectors = values[::-1][:K], vectors[:, ::-1][:, :K]
     ratio = (np.trace(K_XX) - np.square(H).sum()) / (np.trace(K_XX) - values.sum())

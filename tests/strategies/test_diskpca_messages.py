@@ -6,15 +6,7 @@ from diskpca_runs import KERNELS, SMALL, K, shards_of, strategy
 from scipy import sparse
 from sites import ask
 
-from clients.diskpca import (
-    DisKPCAClient,
-    DrawByDistance,
-    DrawByLeverage,
-    DrawnRows,
-    DrawUniformly,
-    ScoreRows,
-    SketchPoints,
-)
+from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, ScoreRows, SketchPoints
 from clients.landmark_base import MeasureCaptured, Sketch, TakeComponents, TakeLandmarks
 from fedkernel import RBF, InputError, Linear
 from fedkernel.ground import ProtocolError, ShareableError
@@ -104,7 +96,7 @@ def broken(monkeypatch, step, answer):
 
 
 def narrow_rows(form):
-    return DrawnRows(**CarriesRows.of(form(np.ones((1, 7)))))
+    return DrawByDistance.reply_type(**CarriesRows.of(form(np.ones((1, 7)))))
 
 
 @pytest.mark.parametrize(

@@ -152,11 +152,7 @@ ALL = (
     ("change", "options", "message"),
     [
         (lambda folder, nodes: nodes, {"missing": "refuse"}, ALL),
-        (
-            none_in_common,
-            {},
-            "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has",
-        ),
+        (none_in_common, {}, "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east')"),
         (ids_at_one, {}, "client 0 (site 'north') (and 1 more) has no row ids, but client 2 (site 'south') has;"),
         (keys_at_two, {}, "client 2 (site 'south') and client 0 (site 'north') have different id-keys"),
     ],
