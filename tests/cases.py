@@ -394,41 +394,17 @@ def relayed_floats(result: Any) -> int:
     return RELAYED.rounds * CLIENTS * (CLIENTS - 1) * (N + 2)
 
 
-LONG = {
-    "merge": "eigenvalue",
-    "local_iterations": 400,
-    "rounds": 3,
-}  # long enough that the random start no longer shows
+LONG = {"merge": "eigenvalue", "local_iterations": 400, "rounds": 3}  # long enough that no random start shows
 
 CASES = [
     dkpca("linear", Linear(), lambda c: Linear(), local_components=2),
     dkpca("linear, adaptive", Linear(), lambda c: Linear(), local_components="adaptive", epsilon=0.3),
     dkpca("RBF", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components=12, alone=True),
     dkpca("RBF, centred", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components=12, center=True),
-    dkpca(
-        "RBF, certified",
-        RBF(gamma=0.05),
-        lambda c: RBF(gamma=0.05 / c**2),
-        local_components=12,
-        alone=True,
-        certificate=True,
-    ),
-    dkpca(
-        "RBF by inner products",
-        RBF(gamma=0.05),
-        lambda c: RBF(gamma=0.05 / c**2),
-        local_components=2,
-        upload="inner products",
-    ),
+    dkpca("RBF, certified", RBF(0.05), lambda c: RBF(0.05 / c**2), local_components=12, alone=True, certificate=True),
+    dkpca("RBF by inner products", RBF(0.05), lambda c: RBF(0.05 / c**2), local_components=2, upload="inner products"),
     dkpca("RBF, adaptive", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components="adaptive", alone=True),
-    dkpca(
-        "Laplacian",
-        Laplacian(gamma=0.1),
-        lambda c: Laplacian(gamma=0.1 / c),
-        local_components=15,
-        rotations=False,
-        alone=True,
-    ),
+    dkpca("Laplacian", Laplacian(0.1), lambda c: Laplacian(0.1 / c), local_components=15, rotations=False, alone=True),
     dkpca("polynomial", Polynomial(2, 0.1), lambda c: Polynomial(2, 0.1 / c**2), local_components=2),
     dkpca("sigmoid", Sigmoid(0.02, 0.1), lambda c: Sigmoid(0.02 / c**2, 0.1), local_components=2),
     vfedpca("VFedPCA", VFedPCA(**LONG), 3),
@@ -478,9 +454,7 @@ CASES += [
 MERGED = {"merge": "eigenvalue", "update": "inplace", "rounds": 5}
 GRAPH = {"graph": "ring", "n_components": 2, **MERGED}
 CASES += [
-    decentralised(
-        "ADMM", np.vstack(digits(20, 6)), lambda kernel: admm(kernel=kernel, iterations=5), 0.001, order=True
-    ),
+    decentralised("ADMM", np.vstack(digits(20, 6)), lambda own: admm(kernel=own, iterations=5), 0.001, order=True),
     decentralised(
         "ADMM, 2 components",
         np.vstack(spread(6, rows=20)),

@@ -39,10 +39,6 @@ def strategy(kernel=KERNELS[0], **fields):
     return DisKPCA(K, kernel, **{"n_adaptive": 20, "share_rows": True} | SKETCHED | fields)
 
 
-def coordinates(result, name="embedding"):
-    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
-
-
 def as_csr(shards):
     return [sparse.csr_array(shard) for shard in shards]
 

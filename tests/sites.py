@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from fedkernel.protocol import KernelClient, Protocol, Request, Round, decode, encode
 
 
@@ -11,6 +13,11 @@ def ask(site: KernelClient, request: Request[Any], **config: Any) -> Any:
     arrays, scalars = encode(request)
     replied, _, answered = site.fit(arrays, {**scalars, **config})
     return decode(request.reply_type, replied, answered)
+
+
+def pooled(result: Any, name: str = "embedding") -> Any:
+    """Return an output of all sites, one below the other."""
+    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
 
 
 def drive(protocol: Protocol[Any], sites: Sequence[KernelClient]) -> Any:

@@ -10,17 +10,7 @@ from typing import get_args
 import numpy as np
 
 from attacks.algebra import EXACT
-from attacks.table import (
-    ATTACKS,
-    CASES,
-    CURIOUS,
-    CURIOUS_PEER,
-    MALICIOUS,
-    MALICIOUS_PEER,
-    Adversary,
-    Attack,
-    Outcome,
-)
+from attacks.table import ATTACKS, CASES, CURIOUS, CURIOUS_PEER, MALICIOUS, MALICIOUS_PEER, Adversary, Attack, Outcome
 from attacks.target import STUDIES
 from fedkernel.ground import InputError, load_class
 from fedkernel.protocol import Member, Plan, forecast_share, share_text

@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.algebra import (
-    coordinates_of_distances,
-    relative,
-    rows_of_features,
-    rows_of_small_angles,
-    unknown_error,
-)
+from attacks.algebra import coordinates_of_distances, relative, rows_of_features, rows_of_small_angles, unknown_error
 from attacks.target import IDS, Refused, Target
 from clients.centroid_kpca import LEAST_ROWS, SumCells
 from clients.diskpca import DrawByLeverage, DrawUniformly, MultiplyPoints, ScoreRows, SketchPoints

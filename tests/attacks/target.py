@@ -97,10 +97,7 @@ STUDIES: Mapping[str, Mapping[str, Any]] = {
     "CentroidKPCA": {"n_components": 3},
     "DisKPCA": {"n_components": 3, "n_adaptive": 20, "share_rows": True},
     "UniformKPCA": {"n_components": 3, "n_samples": 20, "share_rows": True},
-    "SpectralKMeans": {
-        "n_clusters": 3,
-        "components": {"n_components": 3, "n_samples": 20, "share_rows": True},
-    },
+    "SpectralKMeans": {"n_clusters": 3, "components": {"n_components": 3, "n_samples": 20, "share_rows": True}},
     "ADMMKPCA": {"exchange": "features"},
 }
 """What the coordinator of each pair said that it would do."""

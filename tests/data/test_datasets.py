@@ -25,9 +25,6 @@ tables = hnp.arrays(
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-# --- every source gives a table --------------------------------------------------------------------------------------
-
-
 def test_bundled_names_are_all_tables_that_scikit_learn_bundles():
     loaders = {name.removeprefix("load_") for name in sklearn.datasets.__all__ if name.startswith("load_")}
     no_tables = {"files", "svmlight_file", "svmlight_files", "sample_image", "sample_images"}
@@ -106,9 +103,6 @@ def test_generated_options_reach_the_generator():
     np.testing.assert_allclose(np.linalg.norm(circles.X, axis=1), np.where(circles.y == 1, 0.25, 1.0))
 
 
-# --- rows and scales -------------------------------------------------------------------------------------------------
-
-
 def test_rows_are_a_seeded_subset_in_the_original_order():
     whole, part = load("diabetes"), load(DataSpec("diabetes", rows=50, seed=1))
     where = [int(np.flatnonzero((row == whole.X).all(axis=1))[0]) for row in part.X]
@@ -164,9 +158,6 @@ def test_scales(X, tmp_path_factory):
     np.testing.assert_allclose(load(DataSpec(f"npz:{path}", scale="unit-norm")).X, [[0, 0], [0.6, 0.8]])
     chosen = load(DataSpec("wine", classes=(0,), rows=20, scale="standard")).X  # scaled after they are chosen
     np.testing.assert_allclose(chosen.mean(axis=0), 0, atol=1e-12)
-
-
-# --- specifications --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,9 +222,6 @@ def test_invalid_specs(table, text):
     with pytest.raises(InputError) as caught:
         load(DataSpec(**table))
     assert text in str(caught.value)
-
-
-# --- the validator and the list --------------------------------------------------------------------------------------
 
 
 @given(

@@ -46,9 +46,7 @@ def test_a_sparse_set_is_kept_sparse_or_made_dense_with_the_same_numbers(spec):
 def test_a_sparse_set_is_kept_that_would_be_too_large_when_dense(monkeypatch):
     monkeypatch.setattr("fedkernel.data.datasets.DENSE_CELLS", 1000)
     X = sparse.csr_matrix(np.diag(np.arange(100.0)))
-    monkeypatch.setattr(
-        sklearn.datasets, "fetch_rcv1", lambda **options: Bunch(data=X, target=sparse.eye(100, format="csr"))
-    )
+    monkeypatch.setattr(sklearn.datasets, "fetch_rcv1", lambda **_: Bunch(data=X, target=sparse.eye(100, format="csr")))
     assert_sparse(load(DataSpec("fetch:rcv1", sparse=True)).X, X.toarray())
     with pytest.raises(InputError, match=r"too large to be made dense; allowed: rows <= 10$"):
         load(DataSpec("fetch:rcv1"))

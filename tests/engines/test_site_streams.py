@@ -184,9 +184,6 @@ def test_an_inbox_takes_no_more_than_twice_what_came():
     assert FrameDecoder(notes=True).decode(HEARTBEAT) == HEARTBEAT
 
 
-# --- what is kept of a run
-
-
 def broadcast(hub, data, kind="train"):
     """Ask both sites the same; returns the ids."""
     content = RecordDict({"config": ConfigRecord({"data": data})})

@@ -70,9 +70,6 @@ def test_large_messages_in_both_directions(floats):
         assert result.ledger.floats_up == result.ledger.floats_down == 2 * floats
 
 
-# --- who may take a seat
-
-
 @pytest.mark.parametrize(
     ("names", "certificates", "sentence"),
     [
@@ -219,9 +216,6 @@ def test_where_no_server_can_be():
         pass
 
 
-# --- what is too much
-
-
 def test_a_job_that_is_too_large_to_be_told_is_refused_before_any_site_comes():
     StreamGrid(["a"], job="x" * 2_000_000)
     with pytest.raises(InputError, match=r"takes 2,200,\d{3} bytes when sent to sites; allowed: 2,096,128"):
@@ -280,9 +274,6 @@ def test_files_are_kept_that_were_announced_and_no_others():
             f"127.0.0.1:{port} is not a valid fedkernel server: it sent the file 'other.npz' without announcing it"
         )
     assert len(site.kept) == 1
-
-
-# --- replies that are none
 
 
 def forged(alter):
@@ -349,9 +340,6 @@ def test_a_reply_that_is_none_ends_its_run_and_names_the_site(alter, sentence):
         sites[0].node._reply = Node._reply.__get__(sites[0].node)
         assert count(hub).model == [3.0, 3.0]
     assert [site.end() for site in sites] == [None, None]
-
-
-# --- many of something
 
 
 def test_as_many_connections_are_open_as_the_system_allows():

@@ -52,9 +52,6 @@ def answer(hub, stream, message_id):
     hub.receive_frame(stream, next(frames(Envelope(message_id, (b"",)))))
 
 
-# --- a terminal that is gone
-
-
 @pytest.mark.parametrize("gone", [BrokenPipeError(errno.EPIPE, "Broken pipe"), SystemExit(1)], ids=repr)
 def test_who_cannot_be_told_any_more_ends_nothing(hub, sentences, now, gone):
     """A library that prints may even want to end the process."""
@@ -75,9 +72,6 @@ def test_who_cannot_be_told_any_more_ends_nothing(hub, sentences, now, gone):
         hub.leave(stream)
     assert hub._slots["a"].open == 0
     assert sentences == []
-
-
-# --- a disk that fails
 
 
 @pytest.fixture
@@ -128,9 +122,6 @@ def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, sen
     assert [text for text in sentences if "No space left" in text] == [
         "requests cannot be written ([Errno 28] No space left on device); this run can no longer survive a site restart"
     ]
-
-
-# --- sites that read nothing
 
 
 class Slow(StreamGrid):
@@ -215,9 +206,6 @@ def test_what_a_failed_run_asks_is_not_sent_any_more(now):
     ask(hub, nodes=(1,))
     hub.close("it failed")
     assert hub.read == [b'\0{"end":"it failed"}']
-
-
-# --- a run after another
 
 
 def test_sites_that_were_behind_in_a_run_are_not_in_the_next(hub):

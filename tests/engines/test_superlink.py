@@ -96,7 +96,8 @@ def _stop_in_the_middle(command, options, journals, flower):
 @pytest.mark.ray
 @pytest.mark.xdist_group("superlink")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("stop", [False, pytest.param(True, marks=pytest.mark.drill)])
+@pytest.mark.drill
+@pytest.mark.parametrize("stop", [False, True])
 def test_a_run_of_sites_with_certificates_keys_and_files_of_their_own_also_stopped_and_resumed(tmp_path, tables, stop):
     """Over TLS, and each SuperNode known by its key; a relative path counts from where the SuperNode was started."""
     (tmp_path / "across.toml").write_text(EXPERIMENT)

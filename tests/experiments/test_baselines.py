@@ -107,9 +107,6 @@ def whole(tmp_path_factory):
     return folder, carry_out(folder)
 
 
-# agreement with the data set's classes
-
-
 def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole):
     folder, rows = whole
     assert [row.id for row in rows] == IDS
@@ -152,9 +149,6 @@ def test_landmarks_are_drawn_anew_for_every_seed(tmp_path):
     assert not np.array_equal(first, second)
 
 
-# errors against the central answer
-
-
 def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole):
     folder, rows = whole
     for row in (row for row in rows if row.kind == "strategy"):
@@ -195,9 +189,6 @@ def test_without_a_reference_only_what_needs_one_is_missing(whole, tmp_path):
         assert row.metrics == unaffected | {"parallel_seconds": row.metrics["parallel_seconds"]}
         assert {"nmi", "ari"} <= set(unaffected)
         assert not any("recover_error" in round_.values for round_ in row.history)
-
-
-# costs
 
 
 def test_figures_per_iteration_follow_from_the_history(whole):
@@ -245,9 +236,6 @@ def test_a_central_baseline_has_its_own_seconds_whoever_asked_for_the_answer_fir
             assert seconds <= 1.1 * row.seconds + 1e-3
 
 
-# data without classes
-
-
 RNG = np.random.default_rng(0)
 TABLE, THREE = RNG.standard_normal((60, 4)), np.repeat([0, 1, 2], 20)
 
@@ -277,9 +265,6 @@ def test_only_data_with_labels_have_indices(folder, there, overrides):
     for row in carry_out(folder / "out", "seeds=[0]", "strategy.gram.iterations=1", divided, *overrides):
         assert {"nmi", "ari"} & set(row.metrics) == ({"nmi", "ari"} if there else set()), row.id
         assert ("recover_error" in row.metrics) == (row.name != "isolated")
-
-
-# what is refused before anything runs
 
 
 @pytest.mark.parametrize(

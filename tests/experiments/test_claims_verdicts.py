@@ -112,9 +112,7 @@ def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed():
     assert worst.value == pytest.approx(0.9)
     assert worst.standard_error == pytest.approx(math.sqrt(0.14 / 2 / 3))
     assert worst.where == f"at {POINTS} = 3, floats_up = 800"
-    assert worst.numbers.startswith(
-        "at equal floats_up 0.9, standard error 0.15, against at most 1 (3 seeds; the worst"
-    )
+    assert worst.numbers.startswith("at equal floats_up 0.9, standard error 0.15, against at most 1 (3 seeds; the")
     least = judged(at_costs(0.7, 0.8, 1.2), **{**claim, "at_most": None, "at_least": 0.4})
     assert (least.value, least.where) == (pytest.approx(0.5), f"at {POINTS} = 2, floats_up = 200")
     both = judged(at_costs(1.5), **claim | {"check": "difference", "at_most": 0})

@@ -72,9 +72,6 @@ def failure(*arguments, code):
     return done.stderr.strip()
 
 
-# what the user gave is wrong: exit code 2, one line, nothing written
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -102,9 +99,6 @@ def test_there_must_be_something_to_report():
     assert call("run", "tiny.toml", "--out", "out").exit_code == 0
     Path("out", "config.json").unlink()
     assert "out lacks the experiment's configuration" in failure("report", "out", code=2)
-
-
-# a run fails: exit code 1, one cause
 
 
 def break_down(self, ask):
@@ -152,9 +146,6 @@ def test_what_the_system_refuses_is_no_defect(monkeypatch):
 
     monkeypatch.setattr(results, "append_run", full)
     assert failure("run", "tiny.toml", code=1) == "error: runs.jsonl: No space left on device"
-
-
-# what goes well
 
 
 def test_a_run_prints_its_table_and_where_the_report_is():
@@ -310,9 +301,6 @@ def test_the_page_of_commands_has_every_option_as_it_is_now():
     parameters = [(name, each) for name, command in command_options.commands() for each in command.params]
     unexplained = [(name, each.name) for name, each in parameters if not getattr(each, "help", None)]
     assert unexplained == []
-
-
-# as a process
 
 
 def test_the_installed_command_runs_as_in_process(workplace):

@@ -16,8 +16,6 @@ from fedkernel.ground import InputError
 from fedkernel.numerics import dimension_sigma
 from fedkernel.numerics.widths import median_sigma
 
-# reading
-
 
 def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path):
     path = write(tmp_path)
@@ -38,9 +36,6 @@ def test_the_kept_text_tells_the_overrides_and_is_still_toml(tmp_path):
     again = tmp_path / "again.toml"
     again.write_text(text, encoding="utf-8")
     assert read_config(again).table == read_config(path).table
-
-
-# overrides
 
 
 @pytest.mark.parametrize(
@@ -101,9 +96,6 @@ def test_an_override_that_leads_nowhere_is_refused(tmp_path, override, says):
     assert says in message
 
 
-# kernel widths by rule
-
-
 @pytest.mark.parametrize("factor", [1, 0.2])
 @pytest.mark.parametrize("kind", ["rbf", "laplacian"])
 @pytest.mark.parametrize("rule", ["median", "mean", "dimension"])
@@ -149,9 +141,6 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path, kernel, says):
     message = refusal(tmp_path, f"strategy.a.kernel={kernel}")
     assert message.startswith("tiny.toml: strategy 'a': ")
     assert says in message
-
-
-# whatever is wrong
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from fedkernel import RBF, Linear
 from fedkernel.data import DataSpec, load
 from fedkernel.numerics.widths import median_sigma
 
-# sweeps
-
 
 def test_sweeps_are_combined_and_land_where_they_should(tmp_path):
     swept = experiment(

@@ -37,9 +37,6 @@ def compared(a, b, figure="error", from_seed=0):
     return only
 
 
-# differences
-
-
 @pytest.mark.parametrize(("n", "m", "start"), [(2, 2, 0), (3, 3, 0), (9, 9, 0), (2, 2, 1), (3, 7, 1)])
 def test_it_is_the_paired_difference_of_textbooks_with_the_same_seeds_and_welchs_with_others(n, m, start):
     rng = np.random.default_rng(0)
@@ -61,9 +58,6 @@ def test_one_seed_has_no_error_and_equal_values_none_but_0():
         comparison = difference(same, other)
         assert (comparison.mean, comparison.error) == (0.0, 0.0)
     assert difference(same, dict.fromkeys(range(3), 0.3)).error == 0.0
-
-
-# verdicts
 
 
 @pytest.mark.parametrize(
@@ -106,9 +100,6 @@ def test_methods_are_matched_by_name_and_setting_in_the_first_ones_order():
     assert [(one[0].name, one[0].point["x"], other[0].point["x"]) for one, other in both] == [("q", 2, 2)]
     alone = [[(runs[0].name, runs[0].point["x"]) for runs in side] for side in unmatched]
     assert alone == [[("p", 1), ("p", 2), ("q", 1)], [("r", 3), ("r", 2), ("q", 3)]]
-
-
-# the command
 
 
 def call(*arguments):

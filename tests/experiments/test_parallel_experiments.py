@@ -73,7 +73,7 @@ def ended_from_outside():
     os._exit(1)
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_a_process_that_is_ended_takes_no_other_experiment_with_it_but_for_this_time(folder):
     text = SECOND.replace("npz:/not/there", "test_parallel_experiments:ended_from_outside")
     (folder / "second.toml").write_text(text, encoding="utf-8")

@@ -25,9 +25,7 @@ rng = np.random.default_rng(0)
 
 
 def experiment(folder: Path, data: str, method: str) -> Experiment:
-    (folder / "study.toml").write_text(
-        f'name = "study"\n[report]\nplots = false\n[data]\n{data}\n[[strategy]]\n{method}\n'
-    )
+    (folder / "study.toml").write_text(f'name="study"\n[report]\nplots=false\n[data]\n{data}\n[[strategy]]\n{method}\n')
     return read_config(folder / "study.toml")
 
 
@@ -90,9 +88,7 @@ def test_columns_in_files_are_aligned_by_ids_as_between_sites(tmp_path):
     labelled = table.iloc[:, 5:9].assign(kind=WINE.target)
     labelled.iloc[rng.permutation(178)].iloc[8:].to_csv(tmp_path / "b.csv")
     turned = table.iloc[rng.permutation(178), 9:]
-    np.savez(
-        tmp_path / "c.npz", X=turned.to_numpy(), ids=np.array([*turned.index]), columns=np.array([*turned.columns])
-    )
+    np.savez(tmp_path / "c.npz", X=turned.to_numpy(), ids=[*turned.index], columns=np.array([*turned.columns]))
     study = experiment(tmp_path, 'shards = ["a.csv", "b.csv", "c.npz"]\nlabel = "kind"\nid = "id"', COMPONENTS)
     outcome = run_experiment(study, tmp_path / "out")
     result = Result.load(tmp_path / "out" / "results" / outcome.rows[0].id)

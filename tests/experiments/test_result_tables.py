@@ -38,9 +38,6 @@ def finished(tmp_path_factory):
     return folder / "runs"
 
 
-# figures in full
-
-
 def test_csv_keeps_every_digit_and_every_name():
     point = {"partition.clients": 4, "data.name": 'a "set", of lines'}
     errors = [1 / 3, 2 / 7, 1e-17]
@@ -71,9 +68,6 @@ def test_one_seed_has_no_deviation_in_csv():
     table = pd.read_csv(io.StringIO(as_csv(*in_full(summarise([a_run("a", error=0.5)])))))
     assert table.error_mean[0] == 0.5
     assert pd.isna(table.error_std[0])
-
-
-# cells as on the console
 
 
 def test_markdown_has_the_cells_of_the_console():

@@ -51,10 +51,7 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--policy", "other.toml"], "a.csv differs from the file that the policy is for (table."),
         (["--tls", "TLS/a", "--policy", "hides.toml", "--share-rows"], "share-rows and policy are both given"),
         (["--tls", "TLS/a", "--approve", "yes"], "study = 'yes', but must be the SHA-256 of a study, 64 hexadecimal"),
-        (
-            ["--tls", "TLS/a", "--allow", "DKPCA"],
-            "'DKPCA', but must be one of ADMMKPCAClient, CentroidKMeansClient, CentroidKPCA",
-        ),
+        (["--tls", "TLS/a", "--allow", "DKPCA"], "'DKPCA', but must be one of ADMMKPCAClient, CentroidKMeansClient"),
         (["--tls", "TLS/a", "--pins", "empty"], "there is no pin in it"),
         (["--tls", "TLS/a", "--out", "a.csv"], "cannot write to a.csv: File exists; allowed: a writable folder"),
         (["--tls", "TLS/a", "--out", "torn"], "torn/outbox.jsonl: its last line is incomplete; move the file away"),
@@ -223,9 +220,7 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
         for size, says in (([], "open"), (sized[0], answer), (sized[1], answer)):
             text = told("policy", "explain", "site.toml", "study.json", *size, code=0)
             assert [line.split()[1] for line in text.splitlines() if line.startswith("limits.run.floats")] == [says]
-    assert "are both given; allowed: one of them" in told(
-        "policy", "explain", "site.toml", "study.json", *sized[0], *sized[1]
-    )
+    assert "are both given; allowed: one" in told("policy", "explain", "site.toml", "study.json", *sized[0], *sized[1])
     (place / "site.toml").write_text("[study]\nn_components = 19\nmin_sites = 4")
     text = told("policy", "explain", "site.toml", "run.toml")
     assert "2 reasons to refuse it" in text

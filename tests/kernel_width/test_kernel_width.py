@@ -265,9 +265,7 @@ def test_scale_is_scikit_learns_and_sparse_rows_count_as_dense_ones():
 def test_a_rule_without_a_number_computes_nothing_and_leaves_no_trace_once_it_has_one():
     kernel = RBF(width="median", factor=0.2)
     for use in (kernel.gram, kernel.diag, kernel.part, kernel.against, lambda X: kernel.settled(3)):
-        with pytest.raises(
-            InputError, match=r"RBF\(width='median', factor=0.2\) has no width yet: a strategy computes"
-        ):
+        with pytest.raises(InputError, match=r"RBF\(width='median', factor=0.2\) has no width yet: a strategy"):
             use(np.eye(3))
     result = UniformKPCA(2, kernel, n_samples=10, **SHOWN).fit(np.array_split(TABLE, 2))
     assert result.model.kernel == RBF(gamma=width_of(result))
@@ -355,9 +353,7 @@ def test_named_sites_settle_the_width_under_their_policies(tmp_path):
     text = refused(vertical(tmp_path, **{"min-rows": "10"}), strategy, ProtocolError, id="other", plan=plan)
     assert "MeasurePairs is not in the plan" in text
     without = [node | {"policy": str(tmp_path / "any.toml")} for node in vertical(tmp_path, policy="")]
-    (tmp_path / "any.toml").write_text(
-        '[study]\napprove = "any"\nplan = false\njoint_seed = "never"\n[table]\nmin_rows = 10\n'
-    )
+    (tmp_path / "any.toml").write_text('[study]\napprove="any"\nplan=false\njoint_seed="never"\n[table]\nmin_rows=10\n')
     without = [{name: value for name, value in node.items() if name not in LENIENT} for node in without]
     text = refused(without, strategy, ProtocolError, id="third", plan=None, joint_seed=False)
     assert "was asked for 'WidthClient'" in text

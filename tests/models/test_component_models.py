@@ -15,8 +15,6 @@ from fedkernel.ground import InputError
 from fedkernel.models import KernelKMeans, LandmarkPCA, NodeComponents, PeerComponents, load_model
 from fedkernel.numerics import SubspaceEmbedding
 
-# Components over landmarks
-
 
 def landmark_model(kernel=KERNELS[2], form=np.asarray):
     rng = np.random.default_rng(1)
@@ -81,9 +79,6 @@ def test_components_take_tables_of_all_kinds(tmp_path, form):
             take(X[:, 1:])
 
 
-# Components of peers: what the coordinator knows of them, and what a node keeps
-
-
 def peer_model(kernel=KERNELS[2]):
     return PeerComponents(kernel, 2, 1 / 3, np.array([[2.0, 1 / 3, -1.0], [1.0, 0.5, 0.5]]), np.array([0.0, 7.0]))
 
@@ -113,9 +108,6 @@ def test_saved_components_of_a_node_are_loaded_bit_for_bit(tmp_path, fields):
     again = load_model(model.save(tmp_path / "model.npz"))
     assert (again.kernel, again.center, again.features) == (model.kernel, model.center, model.features)
     assert again.transform(X).tobytes() == model.transform(X).tobytes()
-
-
-# Files that were damaged
 
 
 DAMAGES = {

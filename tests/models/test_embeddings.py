@@ -41,9 +41,6 @@ CHAINS = {
 every_chain = pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
 
 
-# Blocks of rows
-
-
 @pytest.mark.parametrize("n", [0, *SIZES])
 def test_blocks_cover_every_row_once(n):
     covered = [row for block in row_blocks(n) for row in range(n)[block]]
@@ -70,9 +67,6 @@ def test_combined_draws_are_the_sum_over_whole_matrices(n):
     expected = sum(features.map(3, t)(X) @ C[t - 1] for t in (1, 2, 3, 4))
     np.testing.assert_allclose(combine_draws(X, features, C), expected, atol=1e-12)
     np.testing.assert_allclose(combine_draws(X, features, None), features.map(3, 1)(X) / np.sqrt(6), atol=1e-15)
-
-
-# Chains of features
 
 
 @every_chain
@@ -103,9 +97,6 @@ def test_without_steps_the_features_themselves_are_the_embedding():
     assert (chain.width, chain.coefficients, list(chain.estimates(X))) == (12, None, [])
     np.testing.assert_allclose(chain(X), features.map(3)(X) / np.sqrt(12), rtol=1e-15)
     np.testing.assert_allclose((chain(X) ** 2).sum(axis=1), np.ones(20), rtol=1e-14)  # k(x, x)
-
-
-# Landmarks
 
 
 def landmarks_of(kernel, X, s=4):

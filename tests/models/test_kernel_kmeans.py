@@ -47,9 +47,6 @@ def best_of_rank(K, s):
     return (vectors[:, -s:] * values[-s:]) @ vectors[:, -s:].T
 
 
-# Exact
-
-
 @every_kernel
 @pytest.mark.parametrize("s", [1, 4, 60])
 def test_the_embedding_is_the_leading_eigenvectors_times_their_roots(kernel, s):
@@ -106,9 +103,6 @@ def test_the_same_seed_gives_the_same_bits(method):
     assert not np.array_equal(first.centers_, other.centers_)
 
 
-# Nyström
-
-
 @every_kernel
 @pytest.mark.parametrize(("m", "s"), [(1, 1), (8, 3), (20, 20), (50, 5)])
 @pytest.mark.parametrize("seed", [0, 1])
@@ -157,9 +151,6 @@ def test_low_rank_leaves_numbers_and_labels(X, kernel, rank, m, s):
     assert set(labels) == set(range(len(model.centers_)))
 
 
-# What is refused
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -187,9 +178,6 @@ def test_numbers_out_of_range_are_refused(options, text):
 def test_landmarks_out_of_range_are_refused(m, text):
     with pytest.raises(InputError, match=text):
         nystroem_kernel_kmeans(rows(8), RBF(width="columns"), 2, 3, n_landmarks=m)
-
-
-# How far a result is
 
 
 @pytest.mark.parametrize(("r", "s"), [(3, 3), (1, 4), (6, 2), (0, 2), (2, 0), (15, 12)])

@@ -233,9 +233,7 @@ def test_a_kernel_of_another_shape_is_refused(shape):
 
 def test_a_repr_names_class_kernel_and_shapes_in_a_line_or_two():
     """Whatever the arrays hold; what is at its default is left out, as is what says that no repr has it."""
-    frames = [
-        pd.DataFrame(np.random.default_rng(0).standard_normal((400, 40)), columns=[f"c{j}" for j in range(40)])
-    ] * 3
+    frames = [pd.DataFrame(np.random.default_rng(0).normal(size=(400, 40)), columns=[f"c{j}" for j in range(40)])] * 3
     prepared = FKKMeans(3, 3, kernel=RBF(gamma=0.125)).fit(frames, prepare=Prepare())
     landmarks = DisKPCA(2, RBF(gamma=0.125), n_adaptive=9, share_rows=True).fit(frames)
     for result in (prepared, landmarks):

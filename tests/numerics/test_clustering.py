@@ -44,9 +44,6 @@ def blobs(n=600, k=5, s=3, seed=0):
     return make_blobs(n, s, centers=k, cluster_std=1.5, random_state=seed)[0]
 
 
-# k-means
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_best_of_many_starts_is_the_best_of_all_divisions(seed, weighted):
@@ -141,9 +138,6 @@ def test_of_equally_near_centres_the_first_counts():
     assert (labels.tolist(), distances.tolist()) == ([0, 0], [1.0, 1.0])
 
 
-# How many samples each client draws
-
-
 @settings(max_examples=300, deadline=None)
 @given(hnp.arrays(float, st.integers(1, 8), elements=st.floats(0, 1e12)), st.integers(0, 2000))
 def test_samples_are_divided_by_cost_and_none_is_lost(costs, samples):
@@ -183,9 +177,6 @@ def test_samples_are_divided_by_cost_and_none_is_lost(costs, samples):
 )
 def test_remainders_by_hand(costs, samples, expected):
     assert allot_samples(np.array(costs), samples).tolist() == expected
-
-
-# Coresets
 
 
 def rings(seed=0, n=90):

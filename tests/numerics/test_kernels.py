@@ -31,9 +31,6 @@ from fedkernel.numerics import (
 ADAPTER = pydantic.TypeAdapter(Kernel)
 
 
-# Values
-
-
 @pytest.mark.parametrize(("kernel", "formula"), CASES, ids=lambda case: getattr(case, "type", ""))
 @pytest.mark.parametrize("d", [1, 4])
 def test_gram_and_diag_follow_the_formula(kernel, formula, d):
@@ -111,9 +108,6 @@ def test_no_more_memory_is_taken_than_needed(kernel):
         assert peak < 1.3 * K.nbytes
 
 
-# Columns split over clients
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_combined_parts_of_any_column_split_are_the_gram_matrix(data):
@@ -174,9 +168,6 @@ def test_parts_must_fit_each_other():
         Linear().combine([np.ones((2, 2)), np.ones((3, 3))])
     with pytest.raises(InputError, match="at least one part"):
         Linear().combine([])
-
-
-# As values
 
 
 @pytest.mark.parametrize("kernel", EVERY, ids=repr)

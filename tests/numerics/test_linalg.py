@@ -99,9 +99,7 @@ def test_lanczos_needs_no_help_with_ordinary_spectra(lanczos, monkeypatch, name)
 def test_lanczos_ends_soon_after_the_pairs_have_converged():
     spectrum, products = np.zeros(400), []
     spectrum[:12] = 0.5 ** np.arange(12)
-    values, _ = block_lanczos(
-        lambda block: products.append(len(block)) or block * spectrum, 400, 3, width=1, products=400
-    )
+    values, _ = block_lanczos(lambda B: products.append(len(B)) or B * spectrum, 400, 3, width=1, products=400)
     np.testing.assert_allclose(values, spectrum[:3], atol=1e-14)
     assert sum(products) <= 15, "13 distinct eigenvalues"
 

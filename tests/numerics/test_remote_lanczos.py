@@ -196,9 +196,6 @@ def test_bad_products_are_refused(product):
             search.send(product)
 
 
-# As many as there are before the largest fall
-
-
 def drive_gap(A, start, most, tol=1e-8, max_steps=200):
     pairs, blocks = answer(A, block_krylov_gap(start, most, tol=tol, max_steps=max_steps))
     return pairs, components_by_gap(pairs.values, most, len(A))[0], blocks
@@ -234,9 +231,6 @@ def test_where_eigenvalues_end_the_search_does(rank):
         pairs, number, _ = drive_gap(np.ones((N, N)), np.eye(N, 2), 1)
         assert number == 1
         np.testing.assert_allclose(pairs.values, [N, 0], atol=1e-12)
-
-
-# All above a threshold
 
 
 def near(threshold, exponents, rng):

@@ -101,9 +101,6 @@ def test_a_random_geometric_graph_follows_its_radius_and_seed():
     assert neighbours(default, 20) == neighbours(Topology("random-geometric", radius=0.5, seed=0), 20)
 
 
-# Files
-
-
 def written(tmp_path, text, name="graph.txt"):
     (tmp_path / name).write_text(text)
     return Topology("file", path=str(tmp_path / name))
@@ -160,9 +157,6 @@ def test_graphml_that_is_no_graph_of_the_nodes_is_refused(tmp_path):
         path.write_bytes(content)
         refused("is damaged")
     refused("is damaged", tmp_path)
-
-
-# What a table may say
 
 
 @pytest.mark.parametrize(

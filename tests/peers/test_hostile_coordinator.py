@@ -33,11 +33,7 @@ ATTACKS = {
     "altered": (lambda run: [at(run, 0)[:-1] + bytes([at(run, 0)[-1] ^ 1]), at(run, 2)], 0, KEYS),
     "dropped": (lambda run: [at(run, 2)], None, "the expected letter from client 0 is missing"),
     "all dropped": (lambda run: [], None, "the expected letter from client 0 is missing"),
-    "replayed": (
-        lambda run: [at(run, 0, before=2), at(run, 2)],
-        0,
-        f"its letter 0, of round {AT - 2}, was read before",
-    ),
+    "replayed": (lambda run: [at(run, 0, before=2), at(run, 2)], 0, f"its letter 0, of round {AT - 2}, was read"),
     "replayed as new": (lambda run: [relabelled(at(run, 0, before=2), round=AT - 1, sequence=1), at(run, 2)], 0, KEYS),
     "replayed beside": (lambda run: [at(run, 0), at(run, 0, before=2), at(run, 2)], 0, "a second one came with it"),
     "doubled": (lambda run: [at(run, 0), at(run, 0), at(run, 2)], 0, "a second one came with it"),
@@ -101,9 +97,6 @@ def test_a_letter_of_another_run_is_refused_whatever_that_was_called(name):
     coordinator.ask(1, PublishKeys())  # keys are made anew
     twisted = ask.model_copy(update={"senders": {1: [0, 2]}})
     assert "no keys were agreed on with client 0" in refused(coordinator.ask, 1, twisted)
-
-
-# A coordinator that looks on
 
 
 def patterns(values):

@@ -34,8 +34,6 @@ from fedkernel.peers.letters import MOST_AXES, OVERHEAD, letter_from_bytes, lett
 from fedkernel.peers.sealing import HEADER_BYTES, TAG_BYTES, Header
 from fedkernel.protocol import MAX_NUMBER, Shape, encode
 
-# The toy itself
-
 
 @pytest.mark.parametrize(
     "adjacent", [RING, *(neighbours(Topology(kind), N) for kind in ("star", "full", "grid"))], ids=str
@@ -92,9 +90,6 @@ def test_only_those_that_a_letter_is_expected_from_need_to_write():
     assert "client 0 is refused: no letter is" in refused(coordinator.ask, 1, ask.model_copy(update=from_2))
     coordinator.ask(1, ask.model_copy(update={**from_2, "letters": pack([letter])}))
     coordinator.ask(2, Gossip(senders={2: []}))
-
-
-# What a letter may be
 
 
 class Full(Letter):
@@ -189,9 +184,6 @@ def test_what_is_not_letters_one_after_the_other_is_refused(packed):
         Told(letters=packed)
     good = struct.pack("<I", OVERHEAD - 4) + bytes(OVERHEAD - 4)
     assert [sealed.floats for sealed in unpack(np.frombuffer(good * 2, np.uint8))] == [0, 0]
-
-
-# What pairs may do wrong
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,6 @@ from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
 from fedkernel.strategy import KernelStrategy
 
-# On an engine
-
 
 class GossipMean(KernelStrategy):
     client = GossipClient
@@ -112,9 +110,6 @@ def test_a_client_that_posts_in_the_name_of_another_is_refused_by_the_coordinato
     monkeypatch.setattr(Impostor, "fields", fields)
     with pytest.raises(ProtocolError, match=rf"^Strategy, round 3 \(Begin\), client 1: it sends a letter {sentence}$"):
         Strategy().fit(TABLES)
-
-
-# The ledger
 
 
 def test_the_ledger_has_every_letter_once():

@@ -86,9 +86,7 @@ def test_extremes_leave_only_where_a_policy_names_them_and_sums_of_no_fewer_valu
     numbers = [name for name in sites[1].columns if name not in CATEGORIES]
     sites[1].loc[sites[1].index[19:], numbers[0]] = np.nan
     with pytest.raises(ProtocolError, match=rf"fewer than 20 values in column '{numbers[0]}'.*\(guard: cells\)"):
-        run_prepared(
-            list(horizontal_nodes(tmp_path, "", sites)), CLUSTERS, Prepare(missing="mean", categories=CATEGORIES)
-        )
+        run_prepared([*horizontal_nodes(tmp_path, "", sites)], CLUSTERS, Prepare(missing="mean", categories=CATEGORIES))
 
 
 def test_a_site_answers_no_method_before_its_table_is_prepared_and_prepares_it_once(tmp_path):

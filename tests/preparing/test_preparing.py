@@ -149,9 +149,6 @@ def test_a_table_alone_is_prepared_as_scikit_learn_does():
             np.testing.assert_allclose(ours, pooled(np.delete(X, 11, axis=1), prepare), rtol=0, atol=1e-10)
 
 
-# --- runs
-
-
 ONE_EACH = list({type(case.strategy): case for case in CASES}.values())
 
 
@@ -276,9 +273,6 @@ def test_what_is_asked_is_planned_and_forecast(scale, missing, drift):
     expected = foreseen.rounds, foreseen.floats_up, foreseen.floats_down
     assert took == expected if foreseen.meaning == "exact" else all(np.array(took) <= expected)
     assert [member.columns for member in members] == [len(result.columns)] * 3
-
-
-# --- differences between sites
 
 
 def messy(factor=18.0):

@@ -177,9 +177,6 @@ def test_forecasts_add_up_and_the_largest_is_at_most():
     assert largest_forecast([first, second]) == Forecast(10, 2, 3, 400, "about")
 
 
-# fedkernel run --dry-run
-
-
 FOLDER = Path(__file__).parents[2] / "experiments"
 SWEPT = """
 name = "swept"

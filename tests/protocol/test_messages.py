@@ -31,7 +31,7 @@ def test_every_message_class_is_tested():
 
 
 @pytest.mark.parametrize("kind", SCALARS, ids=lambda kind: kind.__name__)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_round_trip_is_bit_exact(kind, data):
     message = data.draw(messages(kind))

@@ -125,9 +125,6 @@ def test_letters_survive_the_table_and_a_table_without_them_is_read():
     assert Ledger.from_table(table[:3]) == Ledger(WITH_LETTERS.entries)
 
 
-# Of a run of many rounds, the last rows are in memory and those before on disk.
-
-
 @pytest.fixture
 def few_in_memory(monkeypatch):
     monkeypatch.setattr(rows_module, "CHUNK", 16)

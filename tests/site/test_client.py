@@ -75,9 +75,6 @@ class Teller(KernelClient):
         return Numbers(count=float(count), values=np.array([count.ndim], dtype=float))
 
 
-# NumPyClient's contract
-
-
 @pytest.mark.parametrize(("kind", "ask"), ASKS, ids=lambda value: getattr(value, "__name__", type(value).__name__))
 def test_fit_follows_the_contract_of_numpyclient(kind, ask):
     client = kind(X, client=1, seed=5)
@@ -92,9 +89,6 @@ def test_fit_follows_the_contract_of_numpyclient(kind, ask):
     sizes = kind(X, new=X[:2], client=3, seed=7).get_properties({})
     assert sizes == {"client": 3, "rows": 9, "columns": 4, "new_rows": 2}
     assert kind(X).get_properties({})["new_rows"] == 0
-
-
-# Errors of a direct call
 
 
 def test_an_unknown_request_is_refused():
@@ -132,9 +126,6 @@ def test_the_wrong_reply_of_a_broken_client_does_not_leave_it(vectors, values, s
     text = str(caught.value)
     assert text.startswith("Broken, round 3, client 6: the reply to FindLocalEigenpairs would ")
     assert sentence in text
-
-
-# Through the ClientApp
 
 
 class Conversation:

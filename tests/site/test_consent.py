@@ -40,9 +40,6 @@ def rows_of_their_own(folder, **more):
     return nodes
 
 
-# Rows as they are
-
-
 @pytest.mark.parametrize("samples", [1, 40])
 def test_no_row_leaves_without_consent(samples):
     asked(DisKPCAClient(TABLE, client=2, share_rows=True), DrawUniformly(samples=samples))
@@ -94,9 +91,6 @@ def test_a_site_s_own_rows_are_its_own_to_show(tmp_path):
     assert re.match(r"UniformKPCA, round 1 \(DrawUniformly\), client \d \(site '\w+'\): \"DrawUniformly would", message)
     willing = rows_of_their_own(tmp_path, **{"share-rows": "true"})
     assert run_on(willing, strategy)[0].ledger.rows_up == 5
-
-
-# Other pairs, other requests
 
 
 def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_path):
@@ -180,9 +174,6 @@ def test_an_override_without_annotations_answers_what_its_base_does():
         asked(Doubling(X), MeasureVariance(directions=block))
 
 
-# Few rows
-
-
 def test_nothing_is_answered_from_few_rows(tmp_path):
     """Neither from a small table nor from a few rows that a coordinator says all have."""
     few = [np.arange(19)] * 3
@@ -209,9 +200,6 @@ def test_nothing_is_answered_from_few_rows(tmp_path):
 def test_a_site_is_not_asked_for_more_than_it_can_bear(make):
     with pytest.raises(ValueError, match="less than or equal to"):
         make()
-
-
-# Paths
 
 
 def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog, monkeypatch):
@@ -263,9 +251,6 @@ def test_what_a_job_says_of_consent_counts_where_sites_are_simulated_only(tmp_pa
         assert find({"partition-id": 0, "num-partitions": 1}, run).share_rows is says
     nested = RunSpec(id="trial", strategy="S", parameters={"components": {"share_rows": True}}, shards=["X.npy"])
     assert nested.shares_rows
-
-
-# Code that only a coordinator names
 
 
 @pytest.fixture

@@ -14,20 +14,11 @@ from clients.diskpca import DisKPCAClient
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments import cli
 from experiments.commands import policy_for_study
-from fedkernel import Linear, Prepare
+from fedkernel import KernelClient, Linear, Prepare
 from fedkernel.data import RawTable
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.preparing import TableToPrepare
-from fedkernel.protocol import (
-    TABLE_SHARE,
-    Guards,
-    KernelClient,
-    Member,
-    allowed_numbers,
-    encode,
-    forecast_share,
-    share_text,
-)
+from fedkernel.protocol import TABLE_SHARE, Guards, Member, allowed_numbers, encode, forecast_share, share_text
 from fedkernel.protocol.forecast import table_share
 from fedkernel.site import Policy, Site, approve, approved_policy
 from fedkernel.site.client_app import _own_entries

@@ -138,9 +138,6 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
         assert not last.refused
 
 
-# A coordinator that asks for something else
-
-
 class Target:
     """A site, and a coordinator that sends it what it likes."""
 

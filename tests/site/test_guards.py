@@ -209,9 +209,6 @@ def test_no_row_is_alone_in_its_sum():
         np.testing.assert_allclose(shown[0], (TABLE.T @ TABLE)[np.triu_indices(5)], rtol=1e-12)
 
 
-# What the number of rows decides, before anything is asked
-
-
 def foreseen(strategy, rows, **guards):
     """What guards say of a plan: those that are certain, and those that are not."""
     faults = list(Guards(**guards).refusals(strategy.plan(3, 0), strategy.client.answers, rows))
@@ -249,9 +246,6 @@ def test_what_rows_decide_is_foreseen_where_the_plan_settles_it_and_else_said_to
     lanczos = FKKMeans(2, n_features=10, iterations=3, cem=False, penalty=0.0, coreset_size=5)
     most = max(step.times for step in lanczos.plan(3, 0))
     assert [foreseen(lanczos, 2 * most - few)[1] == [] for few in (0, 1)] == [True, False], "each draw is another"
-
-
-# Widths
 
 
 def test_widths_by_rule_are_in_range_and_those_that_single_rows_out_are_not():

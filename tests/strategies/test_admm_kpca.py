@@ -16,9 +16,6 @@ from strategies import ADMMKPCA, admm_kpca
 SMALL = RBF(gamma=3e-4)  # of digits of 8 x 8 pixels
 
 
-# --- similarity, of which experiments/papers have the paper's figures
-
-
 @pytest.mark.parametrize(("rows", "neighbors"), [(40, 2), (40, 4), (40, 8), (20, 4)])
 def test_similarity_on_small_digits(rows, neighbors):
     """Figure 5, on a smaller table than the paper's: balanced nodes settle, near the ceiling, with multipliers."""
@@ -27,9 +24,6 @@ def test_similarity_on_small_digits(rows, neighbors):
     assert metrics["similarity"] == pytest.approx(steps["similarity"][7], abs=1e-12)
     assert metrics["similarity_ceiling"] - metrics["similarity"] < 0.01
     assert result.model.without_multipliers_[0] == 0
-
-
-# --- reductions
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -95,9 +89,6 @@ def test_what_does_not_settle(turns, left, unsettled):
     assert admm_kpca._unsettled(turns, left) is unsettled
 
 
-# --- more components
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 8])
 def test_three_components_by_deflation(nodes):
     shards = spread(nodes, 40)
@@ -110,9 +101,6 @@ def test_three_components_by_deflation(nodes):
         np.testing.assert_allclose(alpha.T @ K @ alpha, np.eye(3), atol=1e-8 if nodes == 1 else 0.15)
     assert metrics["similarity"] > (1 - 1e-8 if nodes == 1 else 0.85) * metrics["similarity_ceiling"]
     assert result.model.lagrangian_.shape[0] == result.model.without_multipliers_.size == 3
-
-
-# --- what is exchanged
 
 
 @pytest.mark.parametrize("kernel", [RBF(gamma=0.01), Polynomial(2, 0.1), ArcCosine(1)])
@@ -164,9 +152,6 @@ def test_the_paper_s_schedule():
     result, metrics, _ = judged(strategy, spread(8, 40))
     assert result.model.rho_ == 100
     assert metrics["similarity"] > metrics["similarity_pooled"]
-
-
-# --- new rows, and the model
 
 
 @pytest.mark.parametrize("fields", [{}, {"center": False}, {"exchange": "features", "n_features": 300}])

@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 import scipy.stats
-from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, coordinates, dense, shards_of, strategy
-from sites import ask, drive
+from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, dense, shards_of, strategy
+from sites import ask, drive, pooled
 
 from clients.diskpca import DisKPCAClient, DrawByLeverage, Leverages
 from clients.landmark_base import DrawnPositions
@@ -16,8 +16,6 @@ from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import Member, Run
 from strategies import DisKPCA, UniformKPCA
 from strategies.leverage_sampling import _samples_per_client, score_by_leverage
-
-# What the paper promises
 
 
 @cache
@@ -59,7 +57,7 @@ def test_with_every_row_a_landmark_it_is_batch_kernel_pca(kernel, counts, form):
     values, vectors = values[::-1][:K], vectors[:, ::-1][:, :K]
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
     # coordinates and components, up to signs and rotations among equal eigenvalues
-    H, expected = coordinates(result), vectors * np.sqrt(values)
+    H, expected = pooled(result), vectors * np.sqrt(values)
     np.testing.assert_allclose(H @ H.T, expected @ expected.T, atol=1e-8 * values[0])
     G = result.model.inner_products(whole.central([SMALL]))
     np.testing.assert_allclose(G @ G.T, np.eye(K), atol=1e-8)
@@ -74,7 +72,7 @@ def test_components_are_orthonormal_and_their_errors_are_those_of_the_definition
     G = result.model.inner_products(result.model)
     np.testing.assert_allclose(G, np.eye(K), atol=1e-8)
     # what the coordinates leave of the rows' lengths, against what the leading eigenpairs leave
-    H, K_XX = coordinates(result), kernel.gram(SMALL)
+    H, K_XX = pooled(result), kernel.gram(SMALL)
     values, vectors = np.linalg.eigh(K_XX)
     values, vectors = values[::-1][:K], vectors[:, ::-1][:, :K]
     ratio = (np.trace(K_XX) - np.square(H).sum()) / (np.trace(K_XX) - values.sum())
@@ -94,9 +92,6 @@ def test_a_rank_that_the_components_reach_leaves_no_error():
         assert result.model.n_components == 8
         assert result.metrics["error_ratio"] == 1
         assert result.metrics["error"] == pytest.approx(0, abs=1e-10)
-
-
-# Leverage scores
 
 
 def leverage_oracle(E):
@@ -169,9 +164,6 @@ def test_directions_that_are_not_there_are_not_scored():
     rank = np.linalg.matrix_rank(X)
     assert Leverages.load(sites[0].memory).whitening.shape == (64, rank)
     assert sum(totals) == pytest.approx(rank)
-
-
-# Draws
 
 
 @pytest.mark.parametrize(("samples", "drawn"), [(60, 60), (1000, 100)])

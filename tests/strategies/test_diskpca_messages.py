@@ -6,15 +6,7 @@ from diskpca_runs import KERNELS, SMALL, K, shards_of, strategy
 from scipy import sparse
 from sites import ask
 
-from clients.diskpca import (
-    DisKPCAClient,
-    DrawByDistance,
-    DrawByLeverage,
-    DrawnRows,
-    DrawUniformly,
-    ScoreRows,
-    SketchPoints,
-)
+from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, ScoreRows, SketchPoints
 from clients.landmark_base import MeasureCaptured, Sketch, TakeComponents, TakeLandmarks
 from fedkernel import RBF, InputError, Linear
 from fedkernel.ground import ProtocolError, ShareableError
@@ -31,9 +23,6 @@ def test_draws_that_have_nothing_to_go_by_are_not_asked_for():
     phases = ["SketchPoints", "ScoreRows", "DrawByLeverage", "SketchKernel", "TakeComponents"]
     without = strategy(n_adaptive=0, n_leverage=30).fit(shards_of(SMALL))
     assert [row["phase"] for row in without.history] == ["join", *phases]
-
-
-# Consent
 
 
 @pytest.mark.parametrize(
@@ -53,9 +42,6 @@ def test_without_consent_nothing_is_asked(strategy, sentence, monkeypatch):
     assert sentence in str(caught.value)
     assert "share_rows = true allows that" in str(caught.value)
     assert messages == []
-
-
-# Faults
 
 
 def test_a_request_out_of_order_is_named():
@@ -110,7 +96,7 @@ def broken(monkeypatch, step, answer):
 
 
 def narrow_rows(form):
-    return DrawnRows(**CarriesRows.of(form(np.ones((1, 7)))))
+    return DrawByDistance.reply_type(**CarriesRows.of(form(np.ones((1, 7)))))
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from diskpca_runs import DIGITS, KERNELS, SMALL, WIDE, K, as_csr, coordinates, dense, shards_of, strategy
+from diskpca_runs import DIGITS, KERNELS, SMALL, WIDE, K, as_csr, dense, shards_of, strategy
 from scipy import sparse
+from sites import pooled
 
 from fedkernel import RBF, ArcCosine, InputError, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import GeneratedTable
 from fedkernel.ground import BLOCK_ROWS
 from strategies import DisKPCA
-
-# Tables of all kinds
-
 
 LARGE = np.concatenate([DIGITS] * 3)[:5000].astype(np.uint8) + np.arange(5000, dtype=np.uint8)[:, None] % 3
 
@@ -34,7 +32,7 @@ def check_same(first, second, tol=0.0):
     for name in ("coefficients_", "eigenvalues_"):
         expected = getattr(first.model, name)
         np.testing.assert_allclose(getattr(second.model, name), expected, rtol=0, atol=tol * np.abs(expected).max())
-    np.testing.assert_allclose(coordinates(second), coordinates(first), rtol=0, atol=tol)
+    np.testing.assert_allclose(pooled(second), pooled(first), rtol=0, atol=tol)
 
 
 @pytest.mark.parametrize("kind", ["memory-mapped", "uint8", "generated 700", "generated 4096", "csr", "path of csr"])
@@ -84,9 +82,6 @@ def test_float32_is_near_float64(kernel):
     np.testing.assert_allclose(G, np.eye(K), atol=1e-8)
     assert results[1].model.coefficients_.dtype == results[1].outputs[0]["embedding"].dtype == np.float64
     assert results[1].ledger.floats_up == pytest.approx(results[0].ledger.floats_up, rel=0.1)
-
-
-# Bad input
 
 
 def test_bad_input_is_named():

@@ -34,9 +34,6 @@ def cut(X, *, seed, clients):
     return split(PartitionSpec(method="random", clients=clients, shuffle=True), X, seed=seed).shards
 
 
-# --- the algorithm, against tests/naive.py
-
-
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("local", [2, 7, "adaptive"])
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
@@ -51,9 +48,6 @@ def test_equals_the_naive_implementation(kernel, local, center):
     assert result.ledger.floats_up == floats  # sum over clients of D_m (N + 1)
     assert result.ledger.floats_down == 0
     assert result.ledger.rounds == 1
-
-
-# --- reductions to known methods
 
 
 @settings(max_examples=25, deadline=None)
@@ -76,9 +70,6 @@ def test_it_is_scikit_learn_s_pca_and_kernel_pca():
     for model, expected in zip((linear, rbf), scores, strict=True):
         close = {"rtol": 1e-8, "atol": 1e-8 * np.abs(expected).max()}
         np.testing.assert_allclose(np.abs(model.embedding()), np.abs(expected), **close)
-
-
-# --- an RBF kernel by inner products
 
 
 def by_products(D, gamma, **fields):
@@ -116,9 +107,6 @@ def test_of_all_inner_products_it_is_central_for_any_split_and_width(seed, clien
         assert sin_theta_error(reference.eigenvectors_, model.eigenvectors_) < 1e-14
 
 
-# --- new rows: one more round
-
-
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_transform_is_the_projection_by_the_exact_kernel(kernel, center):
@@ -144,9 +132,6 @@ def test_new_rows_are_projected_at_the_model_s_own_width_or_refused():
         strategy.simulate(lambda run: strategy.projection(run, model), shards, None, RunSettings(clients=4))
 
 
-# --- the letter's experiments: NOTES, section 1
-
-
 PLATEAU = {5: (1.5e-2, 50), 10: (1.4e-3, 100), 15: (1e-7, 150), "adaptive": (4e-7, 100)}
 """Error and number of vectors sent, clients of random sizes: figure 3a at N = 400, measured with other code."""
 
@@ -163,9 +148,6 @@ def test_plateau_spectrum_with_maldistribution(local, error, vectors):
     assert error / 5 < np.mean(errors) < error * 5
     # A client with fewer columns than D_m sends only those.
     assert 0.9 * vectors <= np.mean(sent) <= 1.15 * vectors
-
-
-# --- what is refused
 
 
 def fitted(strategy):

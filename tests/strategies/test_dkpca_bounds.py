@@ -12,8 +12,6 @@ from test_dkpca import KERNELS, WINE, cut, table_of
 from fedkernel import RBF, Laplacian, Linear
 from strategies import DKPCA
 
-# --- theorem 1
-
 
 @settings(max_examples=25, deadline=None)
 @given(
@@ -63,9 +61,6 @@ def test_theorem_1_covers_no_other_kernel():
     shards = np.array_split(WINE, 3, axis=1)
     strategy = DKPCA(2, KERNELS["polynomial"])
     assert "bound" not in strategy.fit(shards, reference=strategy.central(shards)).metrics
-
-
-# --- the certificate
 
 
 def omitted_by(X, kernel, local):

@@ -7,7 +7,7 @@ from functools import cache
 import naive
 import numpy as np
 import pytest
-from sites import drive
+from sites import drive, pooled
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
@@ -29,18 +29,11 @@ CLIENTS = 5
 VERSIONS = {"gram": {"solver": "gram"}, "Lanczos": {"solver": "lanczos"}, "without CEM": {"cem": False}}
 
 
-def rows_of(result, name="embedding"):
-    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
-
-
 @cache
 def small(version, dtype="float64"):
     """Four iterations on 500 digits."""
     strategy = FKKMeans(K, K, n_features=20, iterations=4, coreset_size=60, dtype=dtype, **VERSIONS[version])
     return strategy.fit(np.array_split(DIGITS.data[:500], CLIENTS), seed=3)
-
-
-# Against another implementation
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -55,7 +48,7 @@ def test_every_version_finds_what_the_naive_one_finds(version, s, penalty, accur
     features = RandomFeatures(RBF(gamma=0.001), 16, seed=11, frequencies="orthogonal")
     estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=5, s=s, penalty=penalty, accuracy=accuracy)
     assert len(estimates) == t
-    H = rows_of(result)
+    H = pooled(result)
     assert H.shape == (120, s)  # also where that is more than k + 1
     np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
@@ -83,7 +76,7 @@ def test_digits():
     assert -1.25 < np.polyfit(np.log(t), np.log(errors), 1)[0] < -0.75
     # the notes list .0146 at t = 1, where the paper's cosines (the mean varies from .007 to .03) are worse than pairs
     assert errors[0] < 1.3 * 0.0146
-    agreements = [normalized_mutual_info_score(DIGITS.target, rows_of(result, "labels")) for result in results]
+    agreements = [normalized_mutual_info_score(DIGITS.target, pooled(result, "labels")) for result in results]
     central = normalized_mutual_info_score(DIGITS.target, reference.predict(DIGITS.data))
     assert abs(np.mean(agreements) - central) < 0.02
     assert all(abs(agreement - central) < 0.04 for agreement in agreements)
@@ -113,7 +106,7 @@ def test_the_embedding_ends_where_the_eigenvalues_fall_the_most(version, k, most
     result = strategy.fit(shards, seed=11)
     features = RandomFeatures(kernel, 20, seed=11, frequencies="orthogonal")
     estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=2, s=(k, most))
-    H = rows_of(result)
+    H = pooled(result)
     assert H.shape == (120, s)
     np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
@@ -137,9 +130,6 @@ def test_by_default_sites_with_guards_refuse_no_coreset_and_weigh_what_they_have
     np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), model.predict(X))
 
 
-# When iterations end
-
-
 @pytest.mark.parametrize(("accuracy", "least", "most"), [(0.01, 2, 4), (0.002, 8, 13), (0.0005, 20, 40)])
 def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(accuracy, least, most):
     """Within a factor of three of the squared error, which no coordinator can measure.
@@ -150,14 +140,11 @@ def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(acc
     shards = np.array_split(DIGITS.data[:600], 3)
     strategy = FKKMeans(K, accuracy=accuracy, iterations=20)
     result, E = strategy.fit(shards, seed=1), strategy.central(shards).training_
-    H = rows_of(result)
+    H = pooled(result)
     error = recover_error(H, E) * len(H) ** 2 / np.linalg.norm(H.T @ H) ** 2
     assert accuracy / 3 < error < 3 * accuracy
     assert least <= len(result.model.embedding.maps) <= most
     requests_are_those_of_the_plan(Pair(strategy, shards))  # which has all 50
-
-
-# Versions and communication
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -165,11 +152,11 @@ def test_features_in_float32_find_the_same_and_send_as_much(version):
     double, single = small(version), small(version, dtype="float32")
     assert single.ledger.floats_up == double.ledger.floats_up
     assert single.model.eigenvalues_ == pytest.approx(double.model.eigenvalues_, rel=1e-6)
-    H, expected = rows_of(single), rows_of(double)
+    H, expected = pooled(single), pooled(double)
     np.testing.assert_allclose(np.abs(H), np.abs(expected), atol=2e-6 * np.abs(expected).max())
     assert H.dtype == np.float64
     assert not np.array_equal(np.abs(H), np.abs(expected))
-    np.testing.assert_array_equal(rows_of(single, "labels"), rows_of(double, "labels"))
+    np.testing.assert_array_equal(pooled(single, "labels"), pooled(double, "labels"))
 
 
 @pytest.mark.parametrize("features", ["pairs", "cosine"])
@@ -188,7 +175,7 @@ def test_products_in_float32_are_taken_of_a_row_that_is_there_over_and_over(feat
 def test_all_versions_agree_on_fewer_rows_than_the_penalty_s_number(rows):
     shards = np.split(DIGITS.data[: sum(rows)], np.cumsum(rows)[:-1])
     objectives = [
-        rows_of(FKKMeans(min(rows), n_features=20, iterations=3, kernel=RBF(gamma=0.001), **version).fit(shards))
+        pooled(FKKMeans(min(rows), n_features=20, iterations=3, kernel=RBF(gamma=0.001), **version).fit(shards))
         for version in VERSIONS.values()
     ]
     for H in objectives:
@@ -284,15 +271,12 @@ def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others
     np.testing.assert_array_equal(products(stale, seed=1), products(fresh, seed=1))
 
 
-# The model
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_model_labels_training_rows_as_the_sites_did(version, tmp_path):
     result = small(version)
     X = DIGITS.data[:500]
-    np.testing.assert_allclose(result.model.transform(X), rows_of(result), atol=1e-9)
-    np.testing.assert_array_equal(result.model.predict(X), rows_of(result, "labels"))
+    np.testing.assert_allclose(result.model.transform(X), pooled(result), atol=1e-9)
+    np.testing.assert_array_equal(result.model.predict(X), pooled(result, "labels"))
     result.save(tmp_path)
     again = Result.load(tmp_path).model
     assert isinstance(again, KernelKMeans)
@@ -319,7 +303,7 @@ def test_random_features_alone_are_clustered_as_they_are():
     X = DIGITS.data[:300]
     result = RFKKMeans(K, n_features=40, kernel=RBF(gamma=0.001)).fit(np.array_split(X, 3), seed=5)
     A = RandomFeatures(RBF(gamma=0.001), 40, seed=5, frequencies="orthogonal").map(64)(X)
-    np.testing.assert_array_equal(rows_of(result), A / np.sqrt(40))
+    np.testing.assert_array_equal(pooled(result), A / np.sqrt(40))
 
 
 @pytest.mark.parametrize("features", ["pairs", "cosine"])
@@ -349,9 +333,6 @@ def test_a_penalty_of_zero_keeps_everything_and_a_large_one_too_little(caplog):
     assert "only 2 of n_components = 5 eigenvalues are above the penalty" in caplog.text
 
 
-# Faults
-
-
 def test_faults_are_named(monkeypatch):
     X = DIGITS.data[:30]
     shards = [X[:20], X[20:]]
@@ -379,4 +360,4 @@ def test_constant_rows_with_a_given_kernel_are_one_cluster(accuracy, iterations)
     result = strategy.fit([np.ones((8, 2)), np.ones((9, 2))])
     assert len(result.model.embedding.maps) == iterations  # though nothing moves from the first on
     assert len(result.model.centers_) == 1
-    assert not rows_of(result, "labels").any()
+    assert not pooled(result, "labels").any()

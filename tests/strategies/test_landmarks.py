@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 from scipy import sparse
 from scipy.spatial.distance import pdist
-from sites import drive
+from sites import drive, pooled
 from sklearn.datasets import load_digits
 
 from clients.diskpca import DisKPCAClient
@@ -31,10 +31,6 @@ KERNELS = [KERNEL, Polynomial(2, 0.1), ArcCosine(1), Linear()]
 K = 6
 
 
-def coordinates(result, name="embedding"):
-    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
-
-
 def uniform(kernel=KERNEL, **fields):
     return UniformKPCA(K, kernel, **{"n_samples": 40, "share_rows": True} | fields)
 
@@ -44,9 +40,6 @@ def as_csr(shards):
 
 
 SHARDS = np.split(X, [40, 150])
-
-
-# What is drawn
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
@@ -92,9 +85,6 @@ def test_all_rows_are_drawn_where_all_are_asked_for():
     np.testing.assert_array_equal(result.model.landmarks_, X)
 
 
-# The low-rank step
-
-
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_the_low_rank_step_finds_the_best_within_the_span(kernel, form):
@@ -107,7 +97,7 @@ def test_the_low_rank_step_finds_the_best_within_the_span(kernel, form):
     np.testing.assert_allclose(result.model.eigenvalues_, captured, rtol=1e-7)
     error = 1 - captured.sum() / np.trace(kernel.gram(X))
     assert result.metrics["reconstruction_error"] == pytest.approx(error, rel=1e-6)
-    np.testing.assert_allclose(coordinates(result), result.model.transform(form([X])[0]), atol=1e-9)
+    np.testing.assert_allclose(pooled(result), result.model.transform(form([X])[0]), atol=1e-9)
 
 
 def test_the_sketch_costs_little_and_less_with_more_columns():
@@ -167,9 +157,6 @@ def test_fewer_components_than_asked_for_are_said_to_be(caplog):
     assert "the landmarks span 3 dimensions, fewer than the 6 components asked for" in caplog.text
 
 
-# The rivals
-
-
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_batch_is_kernel_pca_of_the_rows_drawn(kernel, form):
@@ -181,7 +168,7 @@ def test_batch_is_kernel_pca_of_the_rows_drawn(kernel, form):
     values, vectors = values[::-1][:K], vectors[:, ::-1][:, :K]
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
     expected = kernel.gram(X, Y) @ vectors / np.sqrt(values)
-    H = coordinates(result)
+    H = pooled(result)
     np.testing.assert_allclose(H @ H.T, expected @ expected.T, atol=1e-8 * values[0])
     # what is best for the sample is not best for all rows in its span
     best = uniform(kernel, projection_size="exact").fit(form(SHARDS), seed=2, evaluate=True)
@@ -223,9 +210,6 @@ def test_faults_of_uniform_draws_are_named():
     refused("the kernel is zero on all", lambda: uniform(Linear(), solver="batch"), [np.zeros((50, 3))])
     sentence = "share_rows = false, but UniformKPCA sends raw data: up to 40 of the 400 rows"
     refused(sentence, lambda: uniform(share_rows=False))
-
-
-# Spectral clustering
 
 
 ALL = DIGITS.data / 16
@@ -270,8 +254,8 @@ def test_the_objective_takes_tables_of_all_kinds(tmp_path):
 def test_the_model_labels_rows_as_the_sites_did(tmp_path):
     result = clustered()
     assert isinstance(result.model, KernelKMeans)
-    np.testing.assert_array_equal(result.model.predict(ALL), coordinates(result, "labels"))
-    np.testing.assert_allclose(result.model.transform(ALL), coordinates(result), atol=1e-12)
+    np.testing.assert_array_equal(result.model.predict(ALL), pooled(result, "labels"))
+    np.testing.assert_allclose(result.model.transform(ALL), pooled(result), atol=1e-12)
     result.save(tmp_path)
     again = Result.load(tmp_path).model
     np.testing.assert_array_equal(again.predict(ALL), result.model.predict(ALL))
@@ -294,7 +278,7 @@ def test_sparse_rows_are_clustered_too():
     strategy = SpectralKMeans(4, DisKPCA(5, KERNEL, n_adaptive=60, share_rows=True))
     result, dense = (strategy.fit(own, reference=strategy.central(own), seed=1) for own in (as_csr(SHARDS), SHARDS))
     assert result.metrics == pytest.approx(dense.metrics, rel=1e-6)
-    np.testing.assert_array_equal(coordinates(result, "labels"), coordinates(dense, "labels"))
+    np.testing.assert_array_equal(pooled(result, "labels"), pooled(dense, "labels"))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import CASES
+from cases import CASES, ONE_OF_EACH
 
 from fedkernel.testing import SAME, parametrize_with_pairs
 from strategies import PeerVFedPCA
@@ -42,7 +42,7 @@ def test_float32_on_the_wire_finds_nearly_the_same_with_half_of_the_bytes(case):
         assert double.ledger.bytes_up - single.ledger.bytes_up == pytest.approx(4 * narrowed, abs=2 * len(replies))
 
 
-@each
+@pytest.mark.parametrize("case", ONE_OF_EACH)
 def test_scaling_the_data_scales_the_kernel(case):
     for factor in (0.013, 87.0):
         assert case.pair.error(case.scaled(factor).fit(case.shards(factor))) < SAME

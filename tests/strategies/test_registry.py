@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
 from networks import admm, spread
+from sites import pooled
 
 from experiments.baselines import cohort
 from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
@@ -84,9 +85,7 @@ def test_whatever_its_client_sends_says_what_it_reveals(name):
 def test_pairs_import_from_rooms_and_not_from_the_files_in_them():
     root = Path(__file__).parents[2]
     for path in [*root.glob("clients/*.py"), *root.glob("strategies/*.py")]:
-        assert re.findall(r"^\s*(?:from|import) (fedkernel\.\w+\.\S+)", path.read_text(), flags=re.MULTILINE) == [], (
-            path
-        )
+        assert re.findall(r"^\s*(?:from|import) (fedkernel\.\w+\.\S+)", path.read_text(), re.MULTILINE) == [], path
 
 
 # Every pair against its oracle in tests/naive.py, at a small size; the pairs' own tests do so at many settings.
@@ -103,12 +102,8 @@ COLUMNS, CLUMPS = np.array_split(WINE[:30], 3, axis=1), clumps()
 GAMMA, EVERY = 0.05, 10_000  # of a coreset, as many points as there are
 
 
-def stacked(result, name):
-    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
-
-
 def together(result):
-    labels = stacked(result, "labels")
+    labels = pooled(result, "labels")
     return labels[:, None] == labels[None, :]
 
 
@@ -144,7 +139,7 @@ def against_fk_kmeans():
     X = np.vstack(CLUMPS)
     gamma = naive.paper_width(X)
     estimates, values = naive.dspgd(lambda t: naive.cosines(X, gamma, 16, 4, pairs=True, draw=t), T=3, s=3)
-    H = stacked(result, "embedding")
+    H = pooled(result, "embedding")
     np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
     assert np.array_equal(together(result), naive.best_clusters(H, 3))
@@ -154,7 +149,7 @@ def against_rfk_kmeans():
     result = RFKKMeans(3, n_features=16, coreset_size=EVERY).fit(CLUMPS, seed=4)
     X = np.vstack(CLUMPS)
     H = naive.cosines(X, naive.paper_width(X), 16, 4, pairs=True) / np.sqrt(16)
-    np.testing.assert_allclose(stacked(result, "embedding"), H, atol=1e-12)
+    np.testing.assert_allclose(pooled(result, "embedding"), H, atol=1e-12)
     assert np.array_equal(together(result), naive.best_clusters(H, 3))
 
 
@@ -176,7 +171,7 @@ def against_diskpca():
         result = LANDMARKS.fit(CLUMPS, seed=seed)
         landmarks, H = naive.diskpca(CLUMPS, GAMMA, 3, (4, 5), (6, 60), seed)
         np.testing.assert_array_equal(result.model.landmarks_, np.vstack(CLUMPS)[landmarks])
-        np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
+        np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(H), atol=1e-7)
 
 
 def against_uniform_kpca():
@@ -185,7 +180,7 @@ def against_uniform_kpca():
         result = strategy.fit(CLUMPS, seed=seed)
         landmarks, H = naive.uniform_kpca(CLUMPS, GAMMA, 3, 9, seed)
         np.testing.assert_array_equal(result.model.landmarks_, np.vstack(CLUMPS)[landmarks])
-        np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
+        np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(H), atol=1e-7)
 
 
 def against_centroid_kpca():
@@ -194,21 +189,21 @@ def against_centroid_kpca():
         result = strategy.fit(CLUMPS, seed=seed)
         centers, H = naive.centroid_kpca(CLUMPS, GAMMA, 3, number, 3, seed)
         np.testing.assert_allclose(result.model.landmarks_, centers, atol=1e-12)
-        np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
+        np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(H), atol=1e-7)
 
 
 def against_centroid_kmeans():
     for seed in range(3):
         result = CentroidKMeans(3, RBF(gamma=GAMMA), 8, rounds=3, least=1).fit(CLUMPS, seed=seed)
         rows, expected = naive.centroid_kmeans(CLUMPS, GAMMA, 3, 8, 3, seed)
-        np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(rows), atol=1e-7)
+        np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(rows), atol=1e-7)
         assert np.array_equal(together(result), expected)
 
 
 def against_spectral_kmeans():
     result = SpectralKMeans(3, LANDMARKS, coreset_size=EVERY).fit(CLUMPS, seed=1)
     _, H = naive.diskpca(CLUMPS, GAMMA, 3, (4, 5), (6, 60), 1)
-    np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
+    np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(H), atol=1e-7)
     assert np.array_equal(together(result), naive.best_clusters(H, 3))
 
 

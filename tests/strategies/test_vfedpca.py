@@ -30,9 +30,7 @@ SHARDS = np.array_split(StandardScaler().fit_transform(WINE), 4, axis=1)
 @pytest.mark.parametrize("merge", ["eigenvalue", "average"])
 @pytest.mark.parametrize("update", ["inplace", "original"])
 def test_every_round_equals_the_naive_implementation(update, merge, scaling, warm):
-    strategy = VFedPCA(
-        rounds=4, local_iterations=3, update=update, merge=merge, weight_scaling=scaling, warm_start=warm
-    )
+    strategy = VFedPCA(1, merge, 3, 4, update, weight_scaling=scaling, warm_start=warm)
     result = strategy.fit(SHARDS, seed=11)
     merged, tables = naive.vfedpca(SHARDS, 11, 4, 3, update, merge, scaling, warm)
     for mine, theirs in zip(result.model.iterates_, merged, strict=True):

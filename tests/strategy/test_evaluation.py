@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 from networks import admm
+from sites import pooled
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
@@ -47,13 +48,6 @@ def table(load, rows=300):
 
 
 each_set = pytest.mark.parametrize("load", LOADERS, ids=lambda load: load.__name__.removeprefix("load_"))
-
-
-def pooled(result, name):
-    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
-
-
-# Clusters
 
 
 def test_weighted_measures_are_those_of_scikit_learn_where_these_are_known():
@@ -161,9 +155,6 @@ def test_a_site_whose_column_is_in_another_unit_is_called_out(caplog):
         assert "floats were sent" in text or "per table entry" in text
 
 
-# A number that is chosen
-
-
 def blobs(clusters, rows=240, seed=3):
     rng = np.random.default_rng(seed)
     return 6 * np.eye(clusters, 6)[np.arange(rows) % clusters] + 0.4 * rng.standard_normal((rows, 6))
@@ -176,9 +167,7 @@ def test_of_rows_without_clusters_it_is_said_that_fewer_are_nearly_as_good():
     means = dict(item.split(": ") for item in choice.why.rpartition("(")[2].rstrip(")").split(", "))
     error = float(choice.why.split(", ")[1])
     assert float(means["3"]) - error <= float(means["2"]) < float(means["3"]) == max(map(float, means.values()))
-    assert choice.why.startswith(
-        f"n_clusters = 2 has a mean silhouette within a standard error, {error}, of the largest on"
-    )
+    assert choice.why.startswith(f"n_clusters = 2 has a mean silhouette within a standard error, {error}, of the")
 
 
 @pytest.mark.parametrize("clusters", [2, 4, 5])
@@ -217,9 +206,6 @@ def test_that_there_may_be_no_clusters_is_said():
 def test_the_most_clusters_have_a_meaning_only_where_their_number_is_chosen():
     with pytest.raises(InputError, match=r'max_clusters = 5 has a meaning only with n_clusters = "auto"'):
         RFKKMeans(3, max_clusters=5)
-
-
-# Components
 
 
 @each_set
@@ -391,9 +377,6 @@ def test_a_request_before_the_labels_is_refused():
     site = KMeansClient(np.eye(2))
     with pytest.raises(ProtocolError, match="it has no embedding yet"):
         site.count_clusters(CountClusters())
-
-
-# Experiments
 
 
 def experiment(**more):

@@ -29,9 +29,7 @@ NEW = np.random.default_rng(7).standard_normal((6, 7))
 NEW_IDS = [f"new-{row}" for row in range(6)]
 EXACT = DKPCA(3, RBF(gamma=0.1), local_components=29, center=True)
 SUM = VFedAKPCA(3, "exact", kernel=RBF(gamma=0.1), tol=1e-12)
-FEW_ROWS = (
-    '[guards]\ntable_share = 1000\nprobed_share = 1.0\nleverage = 1.0\n[study]\napprove = "any"\njoint_seed = "never"\n'
-)
+FEW_ROWS = '[guards]\ntable_share=1000\nprobed_share=1.0\nleverage=1.0\n[study]\napprove="any"\njoint_seed="never"\n'
 """A policy that lets 29 rows be multiplied with all vectors that the exact merge of kernels takes."""
 
 
@@ -195,9 +193,7 @@ def test_new_rows_that_cannot_be_prepared_stop_at_their_site_whose_log_says_why(
         frame = pd.read_csv(path)
         spoil(frame).to_csv(path, index=False)
         caplog.clear()
-        with refusing(
-            "client 1 (site 'east') cannot read its new rows (its log has the details under E-", error=ProtocolError
-        ):
+        with refusing("client 1 (site 'east') cannot read its new rows (its log has the details", error=ProtocolError):
             projected(nodes, EXACT, run, result.model, order, id=f"trial__{next(number)}")
         return caplog.text
 

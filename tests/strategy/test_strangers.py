@@ -86,7 +86,7 @@ for arguments in json.loads(sys.argv[1]):
 SHARDS = np.split(np.random.default_rng(0).exponential(size=(30, 4)), [8, 17])
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("grpc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["local", pytest.param("grpc", marks=pytest.mark.drill)])
 def test_from_python(lab, engine):
     pairs, kernels = importlib.import_module("my_lab.pairs"), importlib.import_module("my_lab.kernels")
     strategy = pairs.WeightedCentre(kernel=kernels.Rational(width=WIDTH))
@@ -121,7 +121,7 @@ def test_from_a_configuration_file(lab):
     assert Result.load(lab / "out" / "results" / rows[0].id).model.point.shape == (3,)
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_entry_points_give_short_names(lab):
     installed(lab)
     text = (lab / "strange.toml").read_text()

@@ -53,9 +53,6 @@ def pooled(key=b"", seed=0):
     return ids, TABLE[[IDS.index(id_) for id_ in ids]]
 
 
-# The rows
-
-
 @pytest.mark.parametrize("seed", [0, 5])
 def test_shuffled_rows_of_which_some_are_missing_give_the_model_of_the_common_ones(tmp_path, seed):
     strategy = DKPCA(n_components=3, local_components=5)
@@ -155,11 +152,7 @@ ALL = (
     ("change", "options", "message"),
     [
         (lambda folder, nodes: nodes, {"missing": "refuse"}, ALL),
-        (
-            none_in_common,
-            {},
-            "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has",
-        ),
+        (none_in_common, {}, "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east')"),
         (ids_at_one, {}, "client 0 (site 'north') (and 1 more) has no row ids, but client 2 (site 'south') has;"),
         (keys_at_two, {}, "client 2 (site 'south') and client 0 (site 'north') have different id-keys"),
     ],
@@ -375,9 +368,6 @@ def test_a_coordinator_takes_only_hashes_and_tells_those_that_end_in_zeros_apart
     ):
         with pytest.raises(ProtocolError, match=sentence):
             common_rows({"a": OWN, "b": sent}, "drop", "run")
-
-
-# Columns
 
 
 @pytest.mark.parametrize(
