@@ -107,7 +107,7 @@ class MaskedSum(Reply):
         return outline
 
     def _numbers(self, kind: type[Summed]) -> dict[bool, int]:
-        """Return how many numbers take three words, and how many, which are whole, one."""
+        """Return the number of floats (False) and of whole numbers (True)."""
         counts = {False: 0, True: 0}
         for name, shape in self.sizes.items():
             counts[name in kind.whole_numbers()] += math.prod(shape)
