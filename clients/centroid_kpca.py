@@ -98,7 +98,8 @@ class LocalCenters(Reply):
     """The site's own centres: at most c d floats, with their numbers of rows c (d + 1).
 
     Reveals where the site's rows lie: each centre is a mean of at least `least` of its rows. `counts`: rows of each,
-    rounded down to whole steps of `least`, so that products with the centres are no exact sums.
+    rounded down to whole steps of `least`; the exact ones follow from the mean of all rows, if there are fewer centres
+    than columns.
     """
 
     centers: Annotated[FloatArray, Shape("c_m", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]

@@ -88,8 +88,10 @@ class ClusterSums(Summed):
     """Sums over the site's rows for the clusters' objective and silhouette: s + 4 floats.
 
     Reveals the mean of the site's embedded rows, how far they are from the origin and from the common centres, and in
-    feature space from the origin, all together; nothing of a single cluster. `sum` (s,). `lengths`, `cost`, `total`: of
-    squared lengths, of squared distances to the nearest centre, and of k(x, x). `silhouette`: of
+    feature space from the origin, all together; nothing of a single cluster, if the coordinator follows the protocol.
+    One that chooses centres so that one row alone is near to one of them learns from `cost` that row's coordinate in
+    the centre's direction, and from `silhouette` one number more, once in a run. `sum` (s,). `lengths`, `cost`,
+    `total`: of squared lengths, of squared distances to the nearest centre, and of k(x, x). `silhouette`: of
     `simplified_silhouettes`.
     """
 

@@ -1,8 +1,9 @@
 """Fixed-point form of numbers, whose sums over sites are exact and so the same in any order.
 
-A number v is the integer nearest to v 2^80, written as three signed digits to a base 2^w: so small that digits of all
-sites add up within 64 bits, without carries. Numbers are rounded by 2^-81, about 4e-25, and must be below 2^(3 w - 80):
-2e28 among 10 sites, 7e22 among 1,000. Whole numbers, such as counts, take one digit and are exact.
+A number v is the integer nearest to v 2^80, modulo 2^192, as three 64-bit words: rounded by 2^-81, about 4e-25, and
+below 2^111 over the number of sites: 2e32 among 10, 2e30 among 1,000. Whole numbers, such as counts, take one word and
+are exact. Words are added with their carries, so that a sum tells nothing of its addends but their sum: sums of single
+words would tell of carries, and by these of signs.
 """
 
 import numpy as np
@@ -10,51 +11,62 @@ import numpy.typing as npt
 
 from fedkernel.ground import FloatArray, InputError
 
-Words = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
-FRACTION_BITS, DIGITS = 80, 3
+FRACTION_BITS, WORDS, WORD_BITS = 80, 3, 64
 
 
-def digits_of(*, whole: bool) -> int:
+def words_of(*, whole: bool) -> int:
     """Return the number of 64-bit words that a number takes."""
-    return 1 if whole else DIGITS
-
-
-def digit_bits(sites: int) -> int:
-    """Return w: digits below 2^w of so many sites add up to less than 2^62."""
-    return 62 - sites.bit_length()
+    return 1 if whole else WORDS
 
 
 def to_fixed_point(values: FloatArray, sites: int, *, whole: bool) -> Words:
-    """Return the digits (1 or 3, ...) of finite numbers (...), the highest first; InputError if one is too large."""
-    bits = digit_bits(sites)
-    largest = 2.0 ** (bits if whole else DIGITS * bits - FRACTION_BITS)
+    """Return the words (1 or 3, ...) of finite numbers (...), the highest first; InputError if one is too large."""
+    largest = 2.0 ** (WORD_BITS * words_of(whole=whole) - 1 - (0 if whole else FRACTION_BITS)) / sites
     if not -largest < values.min(initial=0.0) <= values.max(initial=0.0) < largest:
         raise InputError(
             f"a number in it is not below {largest:.0e}, the bound of sums over {sites} sites in fixed point; allowed: "
             "smaller ones, as in a larger unit"
         )
-    words, rest = np.empty((digits_of(whole=whole), *values.shape), np.int64), values
-    if not whole:
-        rest = values * 2.0 ** (FRACTION_BITS - bits * (DIGITS - 1))  # exact, as is all but the last rounding
-        for place in range(DIGITS - 1):
-            words[place] = rest  # cut off
-            rest -= words[place]
-            rest *= 2.0**bits
+    if whole:
+        return np.rint(values).astype(np.int64).view(np.uint64)[np.newaxis]
+    words = np.empty((WORDS, *values.shape), np.uint64)
+    rest = np.abs(values) * 2.0 ** (FRACTION_BITS - WORD_BITS * (WORDS - 1))  # exact, as is all but the last rounding
+    for place in range(WORDS - 1):
+        words[place] = rest  # cut off
+        rest -= words[place]
+        rest *= 2.0**WORD_BITS
     words[-1] = np.rint(rest)
-    return words
+    return _negated(words, values < 0)
 
 
-def from_fixed_point(words: Words, sites: int) -> FloatArray:
-    """Return the numbers (...) of summed digits (1 or 3, ...), each rounded to float64 once or twice."""
+def from_fixed_point(words: Words) -> FloatArray:
+    """Return the numbers (...) of summed words (1 or 3, ...), each rounded to float64 at most thrice."""
     if len(words) == 1:
-        return np.asarray(words[0], dtype=np.float64)
-    bits, digits = digit_bits(sites), words.copy()
-    for place in range(DIGITS - 1, 0, -1):  # digits of one sign and half the base at most, so that none cancel
-        carry = (digits[place] + (1 << (bits - 1))) >> bits
-        digits[place] -= carry << bits
-        digits[place - 1] += carry
+        return np.asarray(words[0].view(np.int64), dtype=np.float64)
+    is_negative = words[0].view(np.int64) < 0
     value: FloatArray = np.zeros(words.shape[1:])
-    for digit in digits:
-        value = value * 2.0**bits + digit
-    return value * 2.0**-FRACTION_BITS
+    for word in _negated(words, is_negative):
+        value = value * 2.0**WORD_BITS + word
+    return np.where(is_negative, -value, value) * 2.0**-FRACTION_BITS
+
+
+def add_words(total: Words, words: Words, wide: int) -> None:
+    """Add words (m,) to a total in place: first those of `wide` numbers (3, wide), then those of whole ones."""
+    end, carry = WORDS * wide, np.zeros(wide, dtype=bool)
+    for place in range(WORDS - 1, -1, -1):
+        part, added = (it[:end].reshape(WORDS, wide)[place] for it in (total, words))
+        part += added
+        wrapped = part < added
+        part += carry
+        carry = wrapped | (part < carry)
+    total[end:] += words[end:]
+
+
+def _negated(words: Words, where: npt.NDArray[np.bool_]) -> Words:
+    """Return words (3, ...) with the numbers of some places negated, modulo 2^192."""
+    negated, ones = np.where(where, ~words, words), np.zeros_like(words)
+    ones[-1] = where
+    add_words(negated.reshape(-1), ones.reshape(-1), where.size)
+    return negated

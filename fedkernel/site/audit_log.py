@@ -28,7 +28,7 @@ from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, o
 from fedkernel.peers import sealed_in
 from fedkernel.protocol import Reply, Summed
 from fedkernel.site.audit_log_reader import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
-from fedkernel.site.gate import Gate, Requests, RunProgress, Totals
+from fedkernel.site.gate import ENDED, Gate, Requests, RunProgress, Totals
 from fedkernel.site.policy import ReplySize, flag
 from fedkernel.site.raw_request import MOST_TEXT, RawRequest, arrays_of, shapes_of
 from fedkernel.wire import digest, flower_internals, identity_of, records_of
@@ -93,20 +93,21 @@ def append_to_outbox(
     gate: Gate | None = None,
     admitted: RunProgress | None = None,
     seconds: float = 0.0,
-) -> None:
-    """Append a request's reply or refusal to the outbox; a random salt is added to the reply.
+) -> str:
+    """Append a request's reply or refusal to the outbox, and return the refusal's text; a reply gets a random salt.
 
     - `node`: the node's configuration (see `site_of_job`). Nothing is done for one without ``data`` and ``out``.
     - `refused`, `rule`: reason and rule of a refusal; the seconds of a computed `answer` still count.
     - `gate`: checks the reply, and the request once more, since other messages may have arrived meanwhile.
-    - `admitted`: the result of `admit`; nothing leaves if another message of the run was answered since then.
+    - `admitted`: the result of `admit`; nothing leaves if another message of the run was answered since then. In a run
+      of masked sums the first refusal after it ends the start, and others sent at the same time tell no more.
     - `seconds`: computing time before an error.
 
     Raises OwnFileError if the outbox cannot be written: then nothing may leave. Raises RefusedError, and writes
     nothing, if the gate forbids the reply.
     """
     if not keeps_outbox(node):
-        return
+        return refused
     folder = _folder(node)
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -134,9 +135,12 @@ def append_to_outbox(
         with _locked_outbox(folder) as file:
             number, previous, progress = _end_of(file, line["run"] if gate else "", line["study"])
             if refused:
-                progress = progress.with_refusal(size.seconds if size else seconds)
-                if size is None and seconds < REFUSAL_SECONDS_LOGGED and progress.total.refused > MOST_REFUSALS:
-                    return
+                ends, had_ended = bool(admitted and gate and gate.run.sums == "masked"), progress.ended
+                line["refused"] = refused = ENDED if ends and had_ended else refused
+                progress = progress.with_refusal(size.seconds if size else seconds, ends=ends)
+                is_cheap = size is None and seconds < REFUSAL_SECONDS_LOGGED and progress.ended == had_ended
+                if is_cheap and progress.total.refused > MOST_REFUSALS:
+                    return refused
             elif answer is not None and size is not None:
                 if gate is None:
                     progress = progress.with_reply(size)
@@ -155,6 +159,7 @@ def append_to_outbox(
         raise
     except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from None
+    return refused
 
 
 def _check_no_other_request(progress: RunProgress, admitted: RunProgress) -> None:

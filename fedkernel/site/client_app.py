@@ -216,8 +216,15 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 context.state = before
             outline = printable(outline)  # the outbox has the text as sent
             try:
-                computed = 0.0 if progress is None else time.process_time() - began
-                append_to_outbox(node, request, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
+                said = append_to_outbox(
+                    *(node, request, answer),
+                    refused=outline,
+                    rule=rule,
+                    gate=gate,
+                    admitted=progress,
+                    seconds=0.0 if progress is None else time.process_time() - began,
+                )
+                code, outline = (code if said == outline else wire.REFUSED), said
             except Exception:
                 log.exception("the refusal could not be written to the outbox")
             return Message(Error(code, outline), reply_to=message)

@@ -23,6 +23,8 @@ SEEDING_PLAN: Plan = (once(wire.ShowShare), once(wire.TakeShares))
 ALIGNING_PLAN: Plan = (once(wire.HashIds), once(wire.TakeRows))
 """Requests before a run's own plan: of all runs, of runs with a joint seed, and with aligned rows."""
 
+ENDED = "a reply of masked sums was refused, which ends the run at this site until it starts again (study.sums)"
+
 
 class Totals(pydantic.BaseModel):
     """Totals of a site's replies and computing time, in one run or in all runs.
@@ -63,6 +65,7 @@ class RunProgress(pydantic.BaseModel):
     - `commitments`: digest of the sites' commitments to the joint seed; empty: not received yet.
     - `seed`: the joint seed; None: not drawn yet.
     - `masked`: the last round with a reply under masks, since the latest start.
+    - `ended`: whether a computed reply of masked sums was refused since then: each refusal tells of one site's numbers.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -75,17 +78,19 @@ class RunProgress(pydantic.BaseModel):
     commitments: str = ""
     seed: Count | None = None
     masked: Count = 0
+    ended: bool = False
 
     def with_reply(self, size: ReplySize) -> "RunProgress":
         """Return the progress with one more reply."""
         replies = self.replies | {size.reply: self.replies.get(size.reply, 0) + 1}
         return self.model_copy(update={"run": self.run.plus(size), "total": self.total.plus(size), "replies": replies})
 
-    def with_refusal(self, seconds: float) -> "RunProgress":
-        """Return the progress with one more refused request and its computing time."""
+    def with_refusal(self, seconds: float, *, ends: bool) -> "RunProgress":
+        """Return the progress with one more refused request and its computing time; `ends`: it ends the run's start."""
         run = self.run.model_copy(update={"seconds": self.run.seconds + seconds})
         update = {"refused": self.total.refused + 1, "seconds": self.total.seconds + seconds}
-        return self.model_copy(update={"run": run, "total": self.total.model_copy(update=update)})
+        total = self.total.model_copy(update=update)
+        return self.model_copy(update={"run": run, "total": total, "ended": self.ended or ends})
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,8 @@ class Gate:
         """Return the run's progress with a request; RefusedError if policy, plan or joint seed forbid it."""
         if request.name == wire.Introduce.__name__:
             progress = self._started(progress)
+        if progress.ended:
+            raise RefusedError("study.sums", ENDED)
         for sums, limits, where in self._limits(progress):
             if limits.seconds is not None and sums.seconds >= limits.seconds:
                 text = f"{sums.seconds:.3g} s of computing are used up, of {limits.seconds:g} allowed ({where}.seconds)"

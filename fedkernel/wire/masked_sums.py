@@ -3,12 +3,14 @@
 A reply leaves its site in fixed point (`fedkernel.numerics.fixed_point`), plus a mask for each other site: a ChaCha20
 keystream that the two sites share, added by the one with the lower number and subtracted by the other. Its key is by
 HKDF-SHA256 from X25519 of the two sites' identities. The study lists their public keys; its approval, or a site's pins,
-vouch for them. A key serves one message, so its nonce is constant: it is bound to the study, the run, the round, the
-request, and all requests before. A coordinator that sends sites different requests, such as zeros to all but one, gets
-masks that do not cancel.
+vouch for them. A key serves one message, so its nonce is constant: it is bound to both public keys, the study, the run,
+the round, the request, and all requests before. A coordinator that sends sites different requests, such as zeros to all
+but one, gets masks that do not cancel.
 
 The coordinator sees one site's reply as if drawn, and the sum, which is no secret: it reveals of all sites together
-what a plain reply reveals of one. A site whose policy has ``sums = "masked"`` lets nothing but such sums leave.
+what a plain reply reveals of one. A site whose policy has ``sums = "masked"`` lets nothing but such sums leave. A
+refusal is of one site, such as that a number is too large, and a coordinator could try which requests cause it. So the
+first refusal of a computed reply ends the run at the site, which can start as often as ``study.attempts`` says.
 
 Not protected:
 
@@ -17,16 +19,20 @@ Not protected:
 - Where a method sends sites different requests: landmarks that one site knows, parts of a vector, letters. Masks are
   bound to the round alone from there on, and hide a reply only from a coordinator that follows the protocol. The policy
   refuses these replies.
-- If a site forgets which masks it has used. Its folder (``--out``) has the record; a new folder needs a new identity.
+- If a site forgets which masks it has used. Its folder (``--out``) has the record; a new folder, or one restored from a
+  backup, needs a new identity.
+- Last bits. The sum is exact, and its bits below those of the larger addends are of the smaller ones alone: who guesses
+  a small addend can tell whether that is right.
+- Sizes and computing times, which each site reports as before.
 
 The coordinator checks sizes and the sum, not each reply: checks of single sites are the price of their secrecy. Each
 site still checks its own reply before it is masked. It is all sites or none: a lost site comes back with the same
 bytes, or the run ends.
 
-The last word of each reply is a check word: a constant of the round plus all words, before the masks, times public odd
-numbers. By its sum the coordinator sees that a reply is missing, came twice or is of another run (all but one in 2^64),
-any change of a single word, and nearly all of several; not whose it is. As the numbers are public, this is no
-protection against whoever alters replies on purpose, which is the transport's task.
+The last word of each reply is a check word: a constant of the round, under the masks too. By its sum the coordinator
+sees that a reply is missing, came twice or is of another run (all but one in 2^64); not whose it is. A hash of the
+masked words shows what was altered by chance. Whoever alters replies on purpose alters it too: that is the transport's
+task.
 """
 
 import hashlib
@@ -45,15 +51,15 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedkernel.ground import InputError, ProtocolError, ShareableError, explain
-from fedkernel.numerics import digits_of, from_fixed_point, to_fixed_point
+from fedkernel.numerics import add_words, from_fixed_point, to_fixed_point, words_of
 from fedkernel.peers import KEY_BYTES, KeyPair, exchange
 from fedkernel.protocol import Reply, Shape, Size, Summed
 
-FORM = b"fedkernel masks 1: X25519 HKDF-SHA256 ChaCha20"
+FORM = b"fedkernel masks 2: X25519 HKDF-SHA256 ChaCha20"
 
 DO_NOT_CANCEL = (
-    "the masks do not cancel, or the check word is wrong: a site's masked reply is missing, came twice, was altered, "
-    "or is of another run, round, request or set of sites"
+    "the masks do not cancel: a site's masked reply is missing, came twice, or is of another run, round, request or "
+    "set of sites"
 )
 
 ALIKE = "alike"
@@ -66,12 +72,13 @@ class MaskedSum(Reply):
     """Site's addend of a sum over all sites, under masks: 3 words for each float, 1 for each count.
 
     Reveals only its type and size to anyone but all other sites together; the sum of all sites' is that of the plain
-    replies, rounded by 4e-25. `kind`: class of the plain reply. `sizes`: shapes of its arrays. `words`: of all arrays,
-    and last the check word.
+    replies, rounded by 4e-25. `kind`: class of the plain reply. `sizes`: shapes of its arrays. `words`: of all floats,
+    then of all counts, and last the check word. `sha256`: of the words.
     """
 
     kind: str
     sizes: dict[str, tuple[Size, ...]]
+    sha256: str
     words: Annotated[npt.NDArray[np.int64], Shape("words_m", dtype="int64")]
 
     @property
@@ -92,10 +99,19 @@ class MaskedSum(Reply):
             raise ValueError(f"a masked {kind.__name__} is expected, not {self.kind} with {', '.join(self.sizes)}")
         if any(len(shape) != max(1, len(shapes[name].dimensions)) for name, shape in self.sizes.items()):
             raise ValueError(f"the arrays of a masked {kind.__name__} have other numbers of axes than {self.sizes}")
-        if len(self.words) != sum(_words_of(kind, name, shape) for name, shape in self.sizes.items()) + 1:
+        if len(self.words) != sum(words_of(whole=whole) * count for whole, count in self._numbers(kind).items()) + 1:
             raise ValueError(f"a masked {kind.__name__} has other words than its arrays need, {len(self.words)}")
+        if self.sha256 != hashlib.sha256(self.words.data).hexdigest():
+            raise ValueError(f"the words of a masked {kind.__name__} were altered on their way")
         outline: Summed = kind.model_construct(**{name: np.broadcast_to(0.0, it) for name, it in self.sizes.items()})
         return outline
+
+    def _numbers(self, kind: type[Summed]) -> dict[bool, int]:
+        """Return the number of floats (False) and of whole numbers (True)."""
+        counts = {False: 0, True: 0}
+        for name, shape in self.sizes.items():
+            counts[name in kind.whole_numbers()] += math.prod(shape)
+        return counts
 
 
 @dataclass(frozen=True)
@@ -125,23 +141,27 @@ class MaskKeys:
 
         Raises ShareableError if a number is too large for the fixed-point form.
         """
-        kind, arrays, parts, sites = type(reply), reply.arrays(), list[Unsigned](), len(self.public)
+        kind, arrays, sites = type(reply), reply.arrays(), len(self.public)
+        wide, whole = [np.empty((words_of(whole=False), 0), np.uint64)], list[Unsigned]()
         for name, array in arrays.items():
             try:
-                words = to_fixed_point(array, sites, whole=name in kind.whole_numbers())
+                words = to_fixed_point(array, sites, whole=(is_whole := name in kind.whole_numbers()))
             except InputError as error:
                 raise ShareableError(f"{kind.__name__}: {name}: {error}") from None
-            parts.append(words.view(np.uint64).ravel())
-        masked = np.concatenate([*parts, np.zeros(1, np.uint64)])
-        masked[-1] = _check_word(masked[:-1], label, 1)
+            whole.append(words.ravel()) if is_whole else wide.append(words.reshape(len(words), -1))
+        numbers = np.concatenate(wide, axis=1)
+        masked = np.concatenate([numbers.ravel(), *whole, np.array([_check_word(label, 1)])])
         zeros, stream = bytes(masked.nbytes), bytearray(masked.nbytes)
         keystream = np.frombuffer(stream, "<u8")
+        np.invert(masked, out=masked)  # to subtract by adding: x - y = ~(~x + y)
         for number in range(sites):
-            if number != self.number:
-                self._cipher(number, label, asked).encryptor().update_into(zeros, stream)
-                (np.add if number > self.number else np.subtract)(masked, keystream, out=masked)
-        sizes = {name: array.shape for name, array in arrays.items()}
-        return MaskedSum(kind=kind.__name__, sizes=sizes, words=masked.view(np.int64))
+            if number == self.number:
+                np.invert(masked, out=masked)
+                continue
+            self._cipher(number, label, asked).encryptor().update_into(zeros, stream)
+            add_words(masked, keystream, numbers.shape[1])
+        sizes, sha256 = {name: array.shape for name, array in arrays.items()}, hashlib.sha256(masked.data).hexdigest()
+        return MaskedSum(kind=kind.__name__, sizes=sizes, words=masked.view(np.int64), sha256=sha256)
 
     def _cipher(self, number: int, label: str, asked: bytes) -> Cipher[None]:
         """Return the cipher that this site shares with another; ProtocolError if the other's key is no public key."""
@@ -149,7 +169,8 @@ class MaskKeys:
             secret = _shared(self.own, self.public[number])
         except ValueError:
             raise ProtocolError(f"the key of site {number} is no X25519 public key") from None
-        info = b"".join([FORM, hashlib.sha256(self.context).digest(), hashlib.sha256(asked).digest(), label.encode()])
+        pair = sorted((self.own.public, self.public[number]))  # as different public keys can have one shared secret
+        info = b"".join([FORM, *pair, *(hashlib.sha256(it).digest() for it in (self.context, asked)), label.encode()])
         key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(secret)
         return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)
 
@@ -178,19 +199,19 @@ def mask_label(run: str, round_number: int, request: str) -> str:
 
 def sum_masked(kind: type[Any], replies: Sequence[MaskedSum], label: str) -> Summed:
     """Return the sum of all sites' replies; ProtocolError if masks do not cancel, or if it breaks its class's rules."""
-    sites = len(replies)
-    total = np.zeros(replies[0].words.shape, np.uint64)
+    first, sites = replies[0], len(replies)
+    wide, total = first._numbers(kind)[False], np.zeros(first.words.shape, np.uint64)
     for reply in replies:
         if reply.words.shape != total.shape:
             raise ProtocolError(DO_NOT_CANCEL)
-        total += reply.words.view(np.uint64)
-    if total[-1] != _check_word(total[:-1], label, sites):
+        add_words(total, reply.words.view(np.uint64), wide)
+    if total[-1] != _check_word(label, sites):
         raise ProtocolError(DO_NOT_CANCEL)
-    words, place, arrays = total.view(np.int64), 0, dict[str, Any]()
-    for name, shape in replies[0].sizes.items():
-        end = place + _words_of(kind, name, shape)
-        arrays[name] = from_fixed_point(words[place:end].reshape(-1, *shape), sites)
-        place = end
+    parts, arrays = np.split(total, [words_of(whole=False) * wide]), dict[str, Any]()
+    left = {False: parts[0].reshape(words_of(whole=False), wide), True: parts[1].reshape(1, -1)}
+    for name, shape in first.sizes.items():
+        words, left[is_whole] = np.split(left[is_whole := name in kind.whole_numbers()], [math.prod(shape)], axis=1)
+        arrays[name] = from_fixed_point(words.reshape(-1, *shape))
     try:
         summed: Summed = kind(**arrays)
         return summed
@@ -198,12 +219,7 @@ def sum_masked(kind: type[Any], replies: Sequence[MaskedSum], label: str) -> Sum
         raise ProtocolError(f"{kind.__name__}: {explain(error)}") from None
 
 
-def _words_of(kind: type[Summed], name: str, shape: Sequence[int]) -> int:
-    return math.prod(shape) * digits_of(whole=name in kind.whole_numbers())
-
-
-def _check_word(words: Unsigned, label: str, sites: int) -> np.uint64:
-    """Return the label's constant, for each site, plus the words times the odd numbers, modulo 2^64."""
+def _check_word(label: str, sites: int) -> np.uint64:
+    """Return the label's constant, times the number of sites, modulo 2^64."""
     constant = int.from_bytes(hashlib.sha256(FORM + label.encode()).digest()[:8])
-    sums = int(np.arange(1, 2 * words.size, 2, dtype=np.uint64) @ words)
-    return np.uint64((sites * constant + sums) % (1 << 64))
+    return np.uint64(sites * constant % (1 << 64))
