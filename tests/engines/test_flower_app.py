@@ -52,15 +52,28 @@ def test_only_one_module_touches_what_flower_does_not_publish():
     assert touching == {"fedkernel/wire/flower_internals.py"}
 
 
+SLOWLY = """
+import _frozen_importlib as importing
+load, main = importing._find_and_load_unlocked, threading.get_ident()
+def slow(name, *more):
+    if name == "fedkernel.ground" and threading.get_ident() != main:
+        time.sleep(1)
+    return load(name, *more)
+importing._find_and_load_unlocked = slow
+"""
+"""The thread that looks holds the lock of a package that is not yet there, while the other imports."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.0, 0.2])
-def test_both_apps_can_be_imported_at_once(delay):
+@pytest.mark.parametrize(("delay", "patch"), [(0.0, ""), (0.3, SLOWLY)], ids=["at once", "one after the other"])
+def test_both_apps_can_be_imported_at_once(delay, patch):
     """As Flower's simulation does, whose main thread looks for the client's module while another loads the server's.
 
     Then the server imports the strategy that a job names, and the clients theirs.
     """
     script = f"""
 import importlib.util, threading, time
+{patch}
 looking = threading.Thread(target=importlib.util.find_spec, args=["fedkernel.flower_apps"])
 looking.start()
 time.sleep({delay})
