@@ -52,10 +52,10 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
 
 
 def simplified_silhouettes(points: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return 1 - a / b of each point, with its distances a to the nearest centre and b to the second.
+    """Return 1 - a / b of each point, a and b its distances to the two nearest centres.
 
-    From 0 to 1; 0 with one centre, or where both are at the point. About the silhouette's value where clusters are far apart, else
-    larger. Takes n k distances, and none between points.
+    From 0 to 1; 0 with one centre, or where both are at the point. About the silhouette's value where clusters are far
+    apart, else larger. Takes n k distances, and none between points.
     Source: Hruschka, Campello, de Castro: Evolving clusters in gene-expression data, Information Sciences 2006.
     """
     values = np.zeros(len(points))
