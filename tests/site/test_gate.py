@@ -102,7 +102,7 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     What has left is what the server counts; simulated sites have neither policy nor guards.
     """
     # of so few rows some seeds that sites may draw have vectors that a guard refuses
-    monkeypatch.setattr(keys.secrets, "token_bytes", lambda size: bytes(range(2, size + 2)))
+    monkeypatch.setattr(keys.secrets, "token_bytes", lambda size: bytes(range(5, size + 5)))
     strategy, shards = case.strategy, shards_of(case)
     names = [f"site-{number}" for number in range(len(shards))]
     plan = strategy.plan_of_run(len(names), SEED, evaluate=True)
