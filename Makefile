@@ -1,7 +1,7 @@
 # make demo: set up and run the quickstart. make check: linters, types, import contracts and the quick tests, for daily
-# use. make test: the tests. make drills: the long ones. make test-processors: the tests as each kind of processor computes. make test-lowest: the
-# quick tests with the lowest versions that pyproject.toml allows. make mutants: whether the tests find mistakes. Each
-# sets up what it needs from Python >= 3.11 and nothing else.
+# use. make test: the tests. make drills: the long ones. make test-processors: the tests as each kind of processor
+# computes. make test-lowest: the quick tests with the lowest versions that pyproject.toml allows. make mutants: whether
+# the tests find mistakes. Each sets up what it needs from Python >= 3.11 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
