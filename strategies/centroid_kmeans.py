@@ -164,13 +164,18 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
         pairs = leading_eigenpairs(H.T @ (counts[:, np.newaxis] * H), min(self.dimensions, R.shape[1]))
         embedding = Landmarks(step.kernel, Y, R @ pairs.vectors)
         points, most = WeightedPoints(embedding(Y), counts), self.most_clusters_of(run.members)
-        found = cluster_points(run, points, most, choose=self.n_clusters == "auto", name="the landmarks")
+        clustering = cluster_points(run, points, most, choose=self.n_clusters == "auto", name="the landmarks")
         yield from to_all(TakeLandmarks(**step.handed(Y)))
         yield from to_all(step.components(embedding.coefficients, embed=True))
-        yield from to_all(LabelRows(centers=found.centers))
+        yield from to_all(LabelRows(centers=clustering.centers))
         mean = mean_of_points(*points) if is_bounded(step.kernel) else None
         return KernelKMeans(
-            found.centers, embedding, pairs.values, choice_=found.choice, findings_=sizes.findings, kernel_mean_=mean
+            clustering.centers,
+            embedding,
+            pairs.values,
+            choice_=clustering.choice,
+            findings_=sizes.findings,
+            kernel_mean_=mean,
         )
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:

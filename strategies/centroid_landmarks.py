@@ -129,16 +129,16 @@ class CentroidLandmarks(ABC):
     def _find_centers(self, run: Run, kernel: AnyKernel, sizes: Sizes) -> Protocol[Centroids]:
         """Find the centres, shared or each client's own; a sub-protocol."""
         if self.centroids == "local":
-            found = yield from self._local_centers(run, sizes.landmarks)
+            centroids = yield from self._local_centers(run, sizes.landmarks)
         else:
-            found = yield from shared_centroids(run, sizes.landmarks, sizes.rounds, self.least)
+            centroids = yield from shared_centroids(run, sizes.landmarks, sizes.rounds, self.least)
         with np.errstate(over="ignore", invalid="ignore"):
-            lengths = np.abs(kernel.diag(found.centers))
+            lengths = np.abs(kernel.diag(centroids.centers))
         if not np.all(lengths <= MAX_COORDINATE):
             large = f"a centre of the clients' rows has k(y, y) above {MAX_COORDINATE:g}"
             allowed = "allowed: smaller numbers, as of prepared tables"
             raise InputError(f"{large}, so that products with it would be too large; {allowed}")
-        return found
+        return centroids
 
     def _local_centers(self, run: Run, number: int) -> Protocol[Centroids]:
         """Ask each client for its share of the centres, by its rows; one round."""

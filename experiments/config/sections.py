@@ -3,6 +3,7 @@
 import dataclasses
 import glob
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
@@ -139,6 +140,10 @@ class Sites(pydantic.BaseModel):
     def _identities_are_of_sites(self) -> "Sites":
         if self.identities and self.identities.keys() != set(self.sites):
             raise ValueError(f"identities has keys of {', '.join(self.identities)}; allowed: one for each of the sites")
+        for name, key in self.identities.items():
+            if not re.fullmatch("[0-9a-f]{64}", key):
+                printed = "64 hexadecimal digits, as fedkernel identity --public prints them"
+                raise ValueError(f"identities.{name} = {key!r} is no public key; allowed: {printed}")
         return self
 
 

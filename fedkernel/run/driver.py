@@ -137,10 +137,10 @@ class RunningProtocol(Generic[T]):
         """Return the header of a run with masked sums: whether all clients were sent the same requests so far."""
         if not self._is_masked:
             return {}
-        asked = [self._pending.of_client(member.client) for member in self._cohort]
-        distinct = {id(request): request for request in asked if request is not None}.values()
+        requests = [self._pending.of_client(member.client) for member in self._cohort]
+        distinct = {id(request): request for request in requests if request is not None}.values()
         is_one = len(distinct) == 1 or len({wire.content_digest(wire.to_content(it)) for it in distinct}) == 1
-        self._account.alike &= is_one and None not in asked
+        self._account.alike &= is_one and None not in requests
         return {wire.ALIKE: self._account.alike}
 
     def receive(self, replies: Iterable[Message]) -> bool:

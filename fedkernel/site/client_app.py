@@ -143,7 +143,7 @@ class _SiteCall:
         client.entries = _own_entries(site, client)
         return client
 
-    def masked(self, reply: Summed, asked: str) -> tuple[wire.MaskedSum, int]:
+    def masked(self, reply: Summed, requests: str) -> tuple[wire.MaskedSum, int]:
         """Return a summed reply under masks, and the number of sites in their sum.
 
         Masks are bound to the requests so far, if all sites got these. RefusedError if they did not, and the policy
@@ -156,7 +156,7 @@ class _SiteCall:
             text = f"{type(reply).__name__} would leave, but sites got different requests before it"
             raise RefusedError("study.sums", f"{text} (study.sums)")
         label = wire.mask_label(self.run, number, str(self.config["message"]))
-        return keys.mask(reply, label, asked.encode() if alike else b""), len(keys.public)
+        return keys.mask(reply, label, requests.encode() if alike else b""), len(keys.public)
 
     def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
@@ -216,7 +216,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 context.state = before
             outline = printable(outline)  # the outbox has the text as sent
             try:
-                said = append_to_outbox(
+                refusal = append_to_outbox(
                     *(node, request, answer),
                     refused=outline,
                     rule=rule,
@@ -224,7 +224,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                     admitted=progress,
                     seconds=0.0 if progress is None else time.process_time() - began,
                 )
-                code, outline = (code if said == outline else wire.REFUSED), said
+                code, outline = (code if refusal == outline else wire.REFUSED), refusal
             except Exception:
                 log.exception("the refusal could not be written to the outbox")
             return Message(Error(code, outline), reply_to=message)
@@ -422,10 +422,10 @@ def _train(call: _SiteCall) -> Answer:
     letters = client.mail.letters_digest if isinstance(client, PeerClient) and call.site.gate is not None else b""
     sites = 0
     if call.config.get("sums") == "masked":
-        before, identity = memory.asked or f"{client.seed} {memory.order}", wire.identity_of(call.config)
-        memory.asked = wire.digest(before + identity, arrays)
+        before, identity = memory.requests_digest or f"{client.seed} {memory.order}", wire.identity_of(call.config)
+        memory.requests_digest = wire.digest(before + identity, arrays)
         if isinstance(client.reply, Summed):
-            masked, sites = call.masked(client.reply, memory.asked)
+            masked, sites = call.masked(client.reply, memory.requests_digest)
             replied, scalars = encode(masked)
             letters = hashlib.sha256(letters + masked.words.tobytes()).digest()
     content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})

@@ -120,12 +120,12 @@ class Memory(MutableMapping[str, AnyArray]):
         self._run["preparation"] = text
 
     @property
-    def asked(self) -> str:
+    def requests_digest(self) -> str:
         """Chained hash of the run's requests so far, which masks are bound to; empty: none."""
         return str(self._run.get("asked", ""))
 
-    @asked.setter
-    def asked(self, digest: str) -> None:
+    @requests_digest.setter
+    def requests_digest(self, digest: str) -> None:
         self._run["asked"] = digest
 
     @property

@@ -136,8 +136,8 @@ class MaskKeys:
         if len(set(self.public)) < len(self.public):
             raise ShareableError("the run lists a key for two sites; allowed: a different one for each")
 
-    def mask(self, reply: Summed, label: str, asked: bytes) -> MaskedSum:
-        """Return a reply under this site's masks; `asked`: digest of all requests that the sites have in common.
+    def mask(self, reply: Summed, label: str, requests: bytes) -> MaskedSum:
+        """Return a reply under this site's masks; `requests`: digest of all requests that the sites have in common.
 
         Raises ShareableError if a number is too large for the fixed-point form.
         """
@@ -158,19 +158,20 @@ class MaskKeys:
             if number == self.number:
                 np.invert(masked, out=masked)
                 continue
-            self._cipher(number, label, asked).encryptor().update_into(zeros, stream)
+            self._cipher(number, label, requests).encryptor().update_into(zeros, stream)
             add_words(masked, keystream, numbers.shape[1])
         sizes, sha256 = {name: array.shape for name, array in arrays.items()}, hashlib.sha256(masked.data).hexdigest()
         return MaskedSum(kind=kind.__name__, sizes=sizes, words=masked.view(np.int64), sha256=sha256)
 
-    def _cipher(self, number: int, label: str, asked: bytes) -> Cipher[None]:
+    def _cipher(self, number: int, label: str, requests: bytes) -> Cipher[None]:
         """Return the cipher that this site shares with another; ProtocolError if the other's key is no public key."""
         try:
             secret = _shared(self.own, self.public[number])
         except ValueError:
             raise ProtocolError(f"the key of site {number} is no X25519 public key") from None
         pair = sorted((self.own.public, self.public[number]))  # as different public keys can have one shared secret
-        info = b"".join([FORM, *pair, *(hashlib.sha256(it).digest() for it in (self.context, asked)), label.encode()])
+        digests = (hashlib.sha256(part).digest() for part in (self.context, requests))
+        info = b"".join([FORM, *pair, *digests, label.encode()])
         key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(secret)
         return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)
 

@@ -282,15 +282,15 @@ def test_numbers_for_each_entry_add_up_over_runs_and_a_run_that_passes_the_limit
     assert f"in all 1 runs, {once} numbers for each entry of" in call("show", out).output
     arguments = ["study", "approve", tmp_path / "study.json", "--out", out, "--shape", f"{len(COMMON)}x2"]
     done = CliRunner().invoke(cli.app, [*map(str, arguments), "--table-share", "1.5"])
-    told = f"the study, with {once} from before, sends {twice} at most by its plan; allowed: "
-    assert f"{told}15" in " ".join(done.output.split())
+    sentence = f"the study, with {once} from before, sends {twice} at most by its plan; allowed: "
+    assert f"{sentence}15" in " ".join(done.output.split())
     limits = f"[guards]\ntable_share = 1.8\n[limits.total]\nrows = 0\nshare = {2 * share - 1e-9!r}"
     (tmp_path / "site.toml").write_text(f'[study]\njoint_seed = "never"\n{limits}')
     text = refused(vertical(tmp_path, policy=str(tmp_path / "site.toml")), DKPCA(2), ProtocolError, id="again")
     assert f"{twice} numbers for each entry of the table would leave in all runs, but {2 * share:g} are" in text
     says, study, rules = [], read_study(tmp_path / "study.json"), read_policy(tmp_path / "site.toml")
     review_study(rules, "any", out, says.append, Job(runs=study.runs, study=study), shape=(len(COMMON), 2))
-    assert f"is refused by the policy: numbers per table entry in all runs: {told}{2 * share:g} (limits" in says[0]
+    assert f"is refused by the policy: numbers per table entry in all runs: {sentence}{2 * share:g} (limits" in says[0]
 
 
 def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):

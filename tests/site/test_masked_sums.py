@@ -27,8 +27,8 @@ ROWS = np.random.default_rng(0).standard_normal((5, 6, 999)) * np.geomspace(1e-6
 PLAIN = [CellSums(sums=rows, counts=np.full(6, 7.0), costs=np.full(6, 1e-6)) for rows in ROWS]
 
 
-def by(keys, number=3, asked=b"asked"):
-    return keys.mask(PLAIN[KEYS.index(keys) if keys in KEYS else 4], LABEL.replace("3", str(number)), asked)
+def by(keys, number=3, requests=b"requests"):
+    return keys.mask(PLAIN[KEYS.index(keys) if keys in KEYS else 4], LABEL.replace("3", str(number)), requests)
 
 
 def test_the_bytes_of_all_sites_add_up_to_the_sum_and_those_of_one_are_as_if_drawn():
@@ -48,7 +48,7 @@ FAULTS = {
     "missing": [],
     "twice": [by(KEYS[3])],
     "of another round": [by(LAST, 4)],
-    "after another request": [by(LAST, asked=b"other")],
+    "after another request": [by(LAST, requests=b"other")],
     "of another study": [by(replace(LAST, context=b"other"))],
     "of fewer sites": [by(replace(LAST, number=2, public=LAST.public[2:]))],
     "of an invented site": [by(replace(LAST, own=OTHER, public=(*LAST.public[:4], OTHER.public)))],
