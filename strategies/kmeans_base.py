@@ -133,7 +133,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         return measuring_plan(self.kernel)
 
     def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
-        """Measure the clusters on all rows and on any coreset: two rounds, s + k + 4 floats per client."""
+        """Measure the clusters on all rows: two rounds, s + k + 5 floats per client."""
         return measure_clusters(run, model)
 
     def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:

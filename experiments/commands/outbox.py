@@ -30,6 +30,8 @@ def show_(out: Record, run: Annotated[str | None, Option(help="Show this run onl
         for line, _ in fedkernel.site.departures_of(out):
             departures.append(line)
     except InputError as error:
+        if not departures:
+            raise
         damage = error  # raised after the lines before it are shown
     if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
         raise damage or InputError(f"run = {run!r}, but the outbox has only {', '.join(runs) or 'none'}")

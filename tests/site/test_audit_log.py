@@ -331,6 +331,7 @@ def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path
     assert "trial, client 1: round 1" in call("verify", east, *against, 1).output
     none = call("show", tmp_path)
     assert "outbox.jsonl cannot be read: No such file or directory" in none.output
+    assert "in all" not in none.output, "no table of what is not there"
     (east / OUTBOX).write_bytes((east / OUTBOX).read_bytes()[:-10])
     torn = call("show", east)
     assert torn.exit_code == 2
