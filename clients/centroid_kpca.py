@@ -52,6 +52,10 @@ class SumMoments(Request[ColumnMoments]):
 
     once: ClassVar = True
 
+    def sensitivity(self, radius: float) -> Mapping[str, float]:
+        """Return the bounds of a row's entries, and of their squares: |x * x| <= |x|^2."""
+        return {"sums": radius, "squares": radius**2}
+
     def check_table(self, reply: ColumnMoments, sizes: Mapping[str, int]) -> None:
         """Check also that the squares are possible for these sums: (sum x)^2 <= n sum x^2."""
         super().check_table(reply, sizes)
@@ -78,6 +82,10 @@ class SumCells(Request[CellSums]):
 
     centers: Annotated[FloatArray, Shape("c", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
     least: Least = LEAST_ROWS
+
+    def sensitivity(self, radius: float) -> Mapping[str, float]:
+        """Return the bounds of a row, which is in one cell; the costs are left out, since their bound is large."""
+        return {"sums": radius, "counts": 1.0, "costs": 0.0}
 
     def check_reply(self, reply: CellSums) -> None:
         """Check also that no cell has fewer rows than a group, and that empty cells have no sum or cost."""
@@ -149,7 +157,7 @@ class CentroidKPCAClient(LandmarkClient):
     def sum_moments(self, ask: SumMoments) -> ColumnMoments:
         """Sum the columns' entries, and their squares."""
         sums, squares = [], []
-        for _, block in self._blocks("float64"):
+        for block in self._bounded_blocks():
             sums.append(np.asarray(block.sum(axis=0), dtype=np.float64).ravel())
             square = block * block if isinstance(block, np.ndarray) else block.multiply(block)
             squares.append(np.asarray(square.sum(axis=0), dtype=np.float64).ravel())
@@ -159,6 +167,8 @@ class CentroidKPCAClient(LandmarkClient):
         """Assign the groups of rows to the centres, and sum the rows of each centre."""
         if ask.centers.shape[1] != (columns := self.X.shape[1]):
             raise ProtocolError(f"centers have {ask.centers.shape[1]} columns, but the site's table has {columns}")
+        if self.privacy is not None:
+            return self._sum_single_rows(ask)
         means, sizes = self._groups(ask.least)
         sums, counts, costs = np.zeros_like(ask.centers), np.zeros(len(ask.centers)), np.zeros(len(ask.centers))
         for part in row_blocks(len(sizes)):
@@ -170,6 +180,15 @@ class CentroidKPCAClient(LandmarkClient):
                 labels, rows * np.square(points - ask.centers[labels]).sum(axis=1), minlength=len(counts)
             )
         return CellSums(sums=sums, counts=counts, costs=costs)
+
+    def _sum_single_rows(self, ask: SumCells) -> CellSums:
+        """Sum the rows of each centre, which has no part of another row, as groups have; costs are 0."""
+        sums, counts = np.zeros_like(ask.centers), np.zeros(len(ask.centers))
+        for block in self._bounded_blocks():
+            labels = _nearest(points := _dense(block), ask.centers)
+            np.add.at(sums, labels, points)
+            counts += np.bincount(labels, minlength=len(counts))
+        return CellSums(sums=sums, counts=counts, costs=np.zeros(len(counts)))
 
     def find_local_centers(self, ask: FindLocalCenters) -> LocalCenters:
         """Find centres of the groups' means by k-means, each group weighed by its rows."""

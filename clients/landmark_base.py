@@ -17,6 +17,7 @@ from fedkernel.ground import (
     FloatArray,
     Positions,
     Precision,
+    ProtocolError,
     Rows,
     ShareableError,
     all_finite,
@@ -38,6 +39,7 @@ from fedkernel.protocol import (
     Shape,
     State,
     Summed,
+    bounded_rows,
     check_share,
 )
 
@@ -128,9 +130,25 @@ class TakeLandmarks(LandmarkRequest[Receipt]):
 
 
 class MultiplyKernel(LandmarkRequest[Products]):
-    """Request for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, optionally for the values' sums."""
+    """Request for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, optionally for the values' sums.
+
+    `basis` R, with phi(Y) R orthonormal: of a run with noise, for products (r, r) and sums of the coordinates
+    k(X_m, Y) R in place of the values', since coordinates have a bound.
+    """
 
     sums: bool = False
+    basis: Annotated[FloatArray | None, Shape("Y", "r")] = None
+
+    def sensitivity(self, radius: float) -> Mapping[str, float]:
+        """Return the bounds of a row's coordinates, and of their products, by the largest k(x, x) of a row."""
+        length = self.most_length(radius)
+        return {"upper": length**2} | ({"sums": length} if self.sums else {})
+
+    def most_length(self, radius: float) -> float:
+        """Return the length, in feature space, that images of rows of length `radius` or less are shortened to."""
+        row = np.zeros((1, self.width))
+        row[0, 0] = radius
+        return math.sqrt(max(float(np.abs(self.kernel.diag(row)[0])), 1e-9))
 
     def check_reply(self, reply: Products) -> None:
         """Check also that sums are sent if requested, for as many landmarks as the products."""
@@ -263,12 +281,22 @@ class LandmarkClient(KernelClient):
     ) -> tuple[RowSketch, FloatArray | None]:
         """Return the kernel values' sketch and, if requested, their sums over the rows."""
         self._add_landmarks(ask, ask.before)
-        values = ask.kernel.against(self._landmarks(), ask.precision)
+        values = self._values(ask)
         sketch, totals = RowSketch(len(self.X), columns, None if columns is None else self.rng("right sketch")), []
         for _, block in self._blocks(ask.precision):
             sketch.add(own := values(block))
             totals.append(own.sum(axis=0, dtype=np.float64) if ask.sums else None)
         return sketch, sum_in_order([total for total in totals if total is not None]) if ask.sums else None
+
+    def _values(self, ask: SketchKernel | MultiplyKernel) -> Callable[[Rows], FloatArray]:
+        """Return the function of a block's kernel values, or of their coordinates in the request's basis."""
+        values, privacy = ask.kernel.against(self._landmarks(), ask.precision), self.privacy
+        if privacy is None:
+            return values
+        if not isinstance(ask, MultiplyKernel) or (R := ask.basis) is None:
+            raise ProtocolError(f"{type(ask).__name__} needs a basis in a run with noise")
+        most = ask.most_length(privacy.radius)
+        return lambda block: np.asarray(bounded_rows(values(bounded_rows(block, privacy.radius)) @ R, most))
 
     def take_components(self, ask: TakeComponents) -> Receipt:
         """Store the coefficients and, if requested, the rows' coordinates of shape (n_m, k) at the site."""
@@ -289,6 +317,11 @@ class LandmarkClient(KernelClient):
     def _blocks(self, precision: Precision) -> Iterator[tuple[slice, Rows]]:
         for rows in row_blocks(len(self.X)):
             yield rows, self.X.block(rows.start, rows.stop, precision)
+
+    def _bounded_blocks(self) -> Iterator[Rows]:
+        """Yield the rows as they take part in sums: of bounded length in a run with noise."""
+        for _, block in self._blocks("float64"):
+            yield block if self.privacy is None else bounded_rows(block, self.privacy.radius)
 
     def _add_landmarks(self, ask: CarriesRows, before: int) -> None:
         """Add the last drawn landmarks to the earlier ones: the other sites', with the site's own between them."""

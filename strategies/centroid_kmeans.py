@@ -151,7 +151,10 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Find the centres, cluster them, and label the rows."""
-        step, sizes = low_rank_step(self.kernel.settled(run.columns), self.dtype, self.tol), self.sizes(run.members)
+        step, sizes = (
+            low_rank_step(self.kernel.settled(run.columns), self.dtype, self.tol),
+            self.sizes(run.members, run.privacy),
+        )
         Y, counts = yield from self._find_centers(run, step.kernel, sizes)
         # A basis phi(Y) R of the landmarks' span, and its leading directions by the landmarks' weighted coordinates
         K = step.kernel.gram(Y)

@@ -110,7 +110,7 @@ class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Find the centres, then the components in their span."""
-        step, sizes = self._step(self.kernel.settled(run.columns)), self.sizes(run.members)
+        step, sizes = self._step(self.kernel.settled(run.columns)), self.sizes(run.members, run.privacy)
         centers = (yield from self._find_centers(run, step.kernel, sizes)).centers
         model = yield from self._low_rank(run, step, centers, dict.fromkeys(run.clients, step.handed(centers)))
         return dataclasses.replace(model, findings_=sizes.findings)

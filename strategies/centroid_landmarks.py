@@ -3,6 +3,7 @@
 Source: the paper of `clients.centroid_kpca`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple
@@ -18,6 +19,7 @@ from fedkernel.protocol import (
     Forecast,
     Member,
     Plan,
+    Privacy,
     Protocol,
     Run,
     allowed_numbers,
@@ -33,6 +35,9 @@ from strategies.shared_centroids import (
     centroids_plan,
     shared_centroids,
 )
+
+NOISE_SHARE = 0.2
+"""Largest share of the radius that noise moves a centre by, if fewer centres allow that."""
 
 
 class Sizes(NamedTuple):
@@ -91,8 +96,23 @@ class CentroidLandmarks(ABC):
         if self.centroids == "local" and self.rounds is not None:
             raise InputError(f'rounds = {self.rounds} has a meaning only with centroids = "shared"')
 
-    def sizes(self, cohort: Sequence[Member]) -> Sizes:
-        """Return the number of centres and of rounds for these clients."""
+    def sizes(self, cohort: Sequence[Member], privacy: Privacy | None = None) -> Sizes:
+        """Return the number of centres and of rounds for these clients; `privacy`: of a run with noise."""
+        sizes = self._sizes_by_entries(cohort)
+        if privacy is None:
+            return sizes
+        number, rows, d = sizes.landmarks, sum(member.rows for member in cohort), cohort[0].columns
+        # one centre's error by noise of length z radius sqrt(d) is that over its number of rows, some N / |Y|
+        share = privacy.multiplier * math.sqrt(d) / rows
+        if self.n_landmarks is None:
+            number = min(number, max(2 * self.wanted[0], int(NOISE_SHARE / share)))
+        if share * number <= 1.5 * NOISE_SHARE:
+            return sizes._replace(landmarks=number)
+        text = f"noise moves a centre by some {share * number:.1g} of the rows' radius: the {self.wanted[1]} are rough"
+        return sizes._replace(landmarks=number, findings=(f"{text}; with more rows or a larger epsilon less",))
+
+    def _sizes_by_entries(self, cohort: Sequence[Member]) -> Sizes:
+        """Return the number of centres and of rounds that keep floats below the default limit, unless set."""
         most, rounds = self.most_landmarks, self._most_rounds
         if self.n_landmarks is not None:
             return Sizes(most, rounds)

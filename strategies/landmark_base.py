@@ -136,9 +136,16 @@ def low_rank(
     `LandmarkRequest`, with the last landmarks that it does not know. If the landmarks span fewer than k dimensions,
     fewer components are found. With `choose`, their number follows from A's centred eigenvalues (`choose_components`).
     """
+    K = step.kernel.gram(landmarks)
+    R = whitening(K, step.tol)
+    if R.shape[1] == 0:
+        raise InputError("the kernel is zero on all landmarks, so that there are no components")
     # Step 1: every client sketches its kernel values
     if columns == "exact":
-        total = yield from to_sum({client: MultiplyKernel(**own, sums=choose) for client, own in handed.items()})
+        basis = None if run.privacy is None else R
+        total = yield from to_sum(
+            {client: MultiplyKernel(**own, sums=choose, basis=basis) for client, own in handed.items()}
+        )
         product, sums = total.product, total.sums
     else:
         w = landmarks.shape[0] if columns == "landmarks" else columns
@@ -147,20 +154,17 @@ def low_rank(
         product = sum_in_order([reply.product for reply in replies])
         sums = sum_in_order([own for reply in replies if (own := reply.sums) is not None]) if choose else None
     # Step 2: the coordinator projects onto a basis phi(Y) R of the span, and takes the leading left singular vectors
-    K = step.kernel.gram(landmarks)
-    R = whitening(K, step.tol)
-    A = R.T @ product @ R
+    A = R.T @ product @ R if run.privacy is None else product
     k = min(n_components, len(A))
-    if k == 0:
-        raise InputError("the kernel is zero on all landmarks, so that there are no components")
     if k < n_components and not choose:
         log.warning("the landmarks span %d dimensions, fewer than the %d components asked for", k, n_components)
     pairs = leading_eigenpairs((A + A.T) / 2, min(k + 1, len(A)) if choose else k)
-    kernel_mean = mean_of_landmarks(K, np.diag(product)) if is_bounded(step.kernel) else None
+    has_mean = is_bounded(step.kernel) and run.privacy is None
+    kernel_mean = mean_of_landmarks(K, np.diag(product)) if has_mean else None
     values = np.maximum(pairs.values, 0.0)
     model = LandmarkPCA(step.kernel, landmarks, R @ pairs.vectors, values, kernel_mean_=kernel_mean)
     if sums is not None:
-        mean = R.T @ sums
+        mean = R.T @ sums if run.privacy is None else sums
         centred = leading_eigenpairs((A + A.T) / 2 - np.outer(mean, mean) / run.rows, len(values)).values
         coarsest = "float32" if "float32" in (step.precision, run.wire) else "float64"
         rounding = len(A) * float(np.finfo(coarsest).eps) * float(values[0])

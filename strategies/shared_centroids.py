@@ -43,18 +43,28 @@ def shared_centroids(run: Run, number: int, rounds: int, least: int) -> Protocol
     rng = run.rng("centroids")
     centers = mean + np.sqrt(variance) * rng.standard_normal((number, len(mean)))
     for left in reversed(range(rounds)):
-        cells = yield from to_sum(SumCells(centers=centers, least=least))
-        filled, counts = cells.counts > 0, np.maximum(cells.counts, 1.0)
+        cells = yield from to_sum(request := SumCells(centers=centers, least=least))
+        filled, counts = cells.counts > _fewest(run, request), np.maximum(cells.counts, 1.0)
         if not filled.any():
             raise InputError(f"least = {least}, but no client has so many rows; allowed: at most the rows of a client")
         moved = np.where(filled[:, np.newaxis], cells.sums / counts[:, np.newaxis], centers)
         if left and not filled.all():
             costs = np.maximum(cells.costs - counts * np.square(moved - centers).sum(axis=1), 0.0) * filled
+            if run.privacy is not None:  # the clients leave the costs out
+                costs = counts * filled * variance.sum() / len(counts)
             beside = _shared_out(costs, int(np.count_nonzero(~filled)))
             spread = np.sqrt(costs[beside] / counts[beside] / len(mean))[:, np.newaxis]
             moved[~filled] = moved[beside] + ASIDE * spread * rng.standard_normal((len(beside), len(mean)))
         centers = moved
     return Centroids(centers[filled], cells.counts[filled])
+
+
+def _fewest(run: Run, request: SumCells) -> float:
+    """Return the number of rows that a cell must exceed: with noise, twice its standard deviation."""
+    if run.privacy is None:
+        return 0.0
+    sizes = {"sums": request.centers.size, "counts": len(request.centers)}
+    return 2 * run.privacy.scales(request.sensitivity(run.privacy.radius), sizes)["counts"]
 
 
 def _shared_out(costs: FloatArray, number: int) -> list[int]:

@@ -81,7 +81,11 @@ def spec(strategy="DKPCA", sites=NAMES, **more):
 
 def settings_of(run):
     return RunSettings(
-        run.id, run.seed, run.clients, 60, run.missing, hashes=True, joint_seed=run.joint_seed, sums=run.sums
+        *(run.id, run.seed, run.clients, 60, run.missing),
+        hashes=True,
+        joint_seed=run.joint_seed,
+        sums=run.sums,
+        privacy=run.privacy,
     )
 
 

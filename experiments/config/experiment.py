@@ -24,6 +24,7 @@ from experiments.config.sections import (
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
 from fedkernel.ground import InputError, Precision, Sums, explain, resolve_address
+from fedkernel.protocol import Privacy
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
 CASE_NAME = "case"
@@ -36,7 +37,7 @@ Cases = Annotated[
     pydantic.Discriminator(lambda value: "(kinds)" if isinstance(value, Mapping) else "(one kind)"),
 ]
 
-SWEEPABLE = ("data", "partition", "prepare", "strategy", "baseline")
+SWEEPABLE = ("data", "partition", "prepare", "privacy", "strategy", "baseline")
 """Sections that a sweep may change; all others are the same for all runs of an experiment."""
 
 
@@ -54,6 +55,7 @@ class Experiment(pydantic.BaseModel):
     - `wire`: type of arrays in the methods' messages: float32 takes half of the bytes and rounds each entry by 6e-8.
       Sites that hold their own data approve it with the study.
     - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes.
+    - `privacy`: noise on these sums, for differential privacy.
     - `folder`: base of relative paths of data: an absolute path, by default the folder of the file.
     - `data`: with absolute paths.
     - `prepare`: preparation of the clients' tables before the method, by the sites together.
@@ -82,6 +84,7 @@ class Experiment(pydantic.BaseModel):
     evaluate: bool = False
     wire: Precision = "float64"
     sums: Sums = "plain"
+    privacy: Privacy | None = None
     folder: str | None = None
     data: Data
     partition: PartitionSpec = PartitionSpec()

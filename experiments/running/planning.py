@@ -20,7 +20,7 @@ from fedkernel.ground import AnyArray, Division, FloatArray, InputError, Rows, c
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import KernelClient, is_seeded
 from fedkernel.site import simulated_partition
-from fedkernel.strategy import KernelStrategy, check_phases, strategy_of
+from fedkernel.strategy import KernelStrategy, check_phases, settled_privacy, strategy_of
 from fedkernel.wire import RunSpec, Study
 
 LONGEST_ID = 150
@@ -194,13 +194,17 @@ class Planned:
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": checked_address(kind), "pair": checked_address(kind.client)}
         common |= {"clients": experiment.clients}
-        common |= {"evaluate": experiment.evaluate, "prepare": experiment.prepare, "wire": experiment.wire}
-        common["sums"] = experiment.sums
+        common |= {
+            "evaluate": experiment.evaluate and experiment.privacy is None,
+            "prepare": experiment.prepare,
+            "wire": experiment.wire,
+        }
+        common |= {"sums": experiment.sums, "privacy": settled_privacy(self.strategy, experiment.privacy)}
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
-            sites, joint, evaluate = experiment.data.sites, experiment.data.joint_seed, experiment.evaluate
+            sites, joint, evaluate = experiment.data.sites, experiment.data.joint_seed, common["evaluate"]
             first, prepare = self.first_seed_id, experiment.prepare
             is_compared = evaluate and first != self.id and self.strategy.comparison_plan(first)
             compare = first if is_compared else None

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fedkernel.protocol.lanczos_rounds import distributed_lanczos
     from fedkernel.protocol.messages import (
         MAX_NUMBER,
+        NOISY,
         WIRE_VERSION,
         CarriesRows,
         ConfigValue,
@@ -76,6 +77,14 @@ if TYPE_CHECKING:
         planned_limit,
         repeated,
         reveals,
+    )
+    from fedkernel.protocol.privacy import (
+        ADJACENCY,
+        Privacy,
+        bounded_rows,
+        count_releases,
+        draw_noise,
+        step_of,
     )
     from fedkernel.protocol.run_types import Member, Protocol, Round, Run, to_all, to_each, to_sum
 else:

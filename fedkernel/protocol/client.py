@@ -23,6 +23,7 @@ from fedkernel.ground import (
 from fedkernel.protocol.constraints import MAX_ENTRY
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode, wire_of
+from fedkernel.protocol.privacy import MOST_ROWS, Privacy
 
 Array = npt.NDArray[Any]
 Answers = tuple[type[Request[Any]], ...]
@@ -48,7 +49,9 @@ class KernelClient(NumPyClient):
     - `earlier`: given a run's id, returns the clusters (n_m,) that the site kept of its rows there.
     - `derived`: cache of values computed from the table alone (`cached`), shared by clients of this class and table.
 
-    `outputs`: results that stay on the site, where the engine stores them. `reply`: its last reply.
+    - `privacy`: bounds of the rows in sums that get noise; None: no noise.
+
+    `outputs`: results that stay on the site, where the engine stores them. `request`, `reply`: the last ones.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class KernelClient(NumPyClient):
         y: Array | None = None,
         earlier: Callable[[str], Array] | None = None,
         derived: MutableMapping[str, Any] | None = None,
+        privacy: Privacy | None = None,
     ) -> None:
         self.derived: MutableMapping[str, Any] = {} if derived is None else derived
         self.X: Any = self.cached("table", lambda: self.table(X, f"the data of client {client}"))
@@ -75,11 +79,16 @@ class KernelClient(NumPyClient):
         self.may_share_rows = share_rows
         self.guards = guards
         self.noise_key = noise_key
+        self.privacy = privacy
+        if privacy is not None and self.X.shape[0] > MOST_ROWS:
+            rows = f"client {client} has {self.X.shape[0]:,} rows"
+            raise ShareableError(f"{rows}, but with noise on sums a site has at most {MOST_ROWS:,}")
         self.outputs: dict[str, Array] = {}
         self._earlier = earlier
         if self.needs_labels:
             self.y = self._checked_labels(y)
 
+    request: Request[Any]
     reply: Reply
 
     most_memory: int | None = None
@@ -229,7 +238,7 @@ class KernelClient(NumPyClient):
             raise ProtocolError(f"{self._where(config)}: request {error}") from None
         self._check_memory(request)
         if self.guards is not None:
-            self.guards.check(request, self.X, self.memory)
+            self.guards.check(request, self.X, self.memory, widths=self.privacy is None)
         answer: Callable[[Request[Any]], Reply] = getattr(self, method)
         try:
             reply = self._respond(answer, request, config)
@@ -245,7 +254,8 @@ class KernelClient(NumPyClient):
             must = f"must be {request.reply_type.__name__}, not {type(reply).__name__}"
             raise ProtocolError(f"{self._where(config)}: the reply to {name} {must}")
         try:
-            request.check_reply(reply)
+            if self.privacy is None:  # a refusal would have no noise
+                request.check_reply(reply)
         except ValueError as error:
             outline = f"{self._where(config)}: the reply to {name} would not fit the request"
             if self.guards is None:
@@ -254,7 +264,7 @@ class KernelClient(NumPyClient):
         self._check_consent(name, reply.disclosed)
         if self.guards is not None:
             self.guards.check_sent(name, reply.floats_by_reader, self.own_entries(), self.memory)
-        self.reply = reply
+        self.request, self.reply = request, reply
         arrays, scalars = encode(reply, wire)
         return arrays, self.X.shape[0], scalars
 

@@ -101,8 +101,13 @@ class Guards:
     group_rows: Annotated[int, Field(ge=1)] = 3
     cell_rows: Annotated[int, Field(ge=1)] = 5
 
-    def check(self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray]) -> None:
-        """Raise ShareableError if a guard refuses a request on rows X (n, d); update the run's totals in `memory`."""
+    def check(
+        self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray], *, widths: bool = True
+    ) -> None:
+        """Raise ShareableError if a guard refuses a request on rows X (n, d); update the run's totals in `memory`.
+
+        `widths`: also by the rows themselves, whose noise a refusal would not have.
+        """
         name = type(request).__name__
         if request.once:
             if f"answered.{name}" in memory:
@@ -114,7 +119,7 @@ class Guards:
             if "answered.sampled" in memory:
                 raise ShareableError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
             memory["answered.sampled"] = np.ones(1)
-        for where, kernel, is_embedded in _kernels(request):
+        for where, kernel, is_embedded in _kernels(request) if widths else ():
             self._check_width(f"{name}.{where}", kernel, is_embedded, X, memory)
         for field in request.probes:
             if (vectors := getattr(request, field)) is not None:

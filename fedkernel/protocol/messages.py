@@ -52,6 +52,9 @@ Scalar = bool | bytes | float | int | str
 ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[bool]
 """Types that Flower's ConfigRecord holds."""
 
+NOISY = frozenset({"(noise)"})
+"""Validation context of sums with noise, which need not obey the rules of their class."""
+
 MAX_NUMBER = 1e150
 """Largest number allowed in an array: squares of larger ones, or their sums, are infinite."""
 
@@ -213,6 +216,8 @@ class Message(pydantic.BaseModel):
     def _arrays_agree(self, info: pydantic.ValidationInfo) -> "Message":
         self.dimensions()
         narrowed: frozenset[str] = info.context or frozenset()
+        if narrowed is NOISY:
+            return self
         if narrowed:
             self.__dict__[_ROUNDING] = FLOAT32_ROUNDING
         if not (rules := _rules_of(type(self))):
@@ -348,6 +353,14 @@ class Request(Message, Generic[ReplyT]):
     largest: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Upper bounds of the reply's dimensions, each by the name of a field, perhaps a nested one (``D.size``)."""
 
+    def sensitivity(self, radius: float) -> Mapping[str, float]:
+        """Return the most, in L2 norm, that one row of length `radius` or less adds to each array of a summed reply.
+
+        Overridden for sums to which noise can be added (`fedkernel.protocol.privacy`). An array at 0.0 is then the same
+        for all tables.
+        """
+        return {}
+
     def memory_floats(self, rows: int, columns: int) -> int:
         """Return the least floats of memory that a request's fields make its answer take, beside request and table."""
         return 0
@@ -436,9 +449,17 @@ def _to_float64(kind: type[Message], name: str, array: npt.NDArray[Any]) -> npt.
 
 
 def decode(
-    kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Mapping[str, Any], wire: Precision = "float64"
+    kind: type[MessageT],
+    arrays: Sequence[npt.NDArray[Any]],
+    scalars: Mapping[str, Any],
+    wire: Precision = "float64",
+    *,
+    noisy: bool = False,
 ) -> MessageT:
-    """Rebuild a message of a class from its encoded form, with all checks; ProtocolError on the first fault."""
+    """Rebuild a message of a class from its encoded form, with all checks; ProtocolError on the first fault.
+
+    `noisy`: it is a sum with noise, which need not obey the rules of its class.
+    """
     version = scalars.get("version")
     if version != WIRE_VERSION:
         raise ProtocolError(f"the message has wire version {_quoted(version)}, but this version reads {WIRE_VERSION}")
@@ -461,7 +482,7 @@ def decode(
             raise ProtocolError(f"{kind.__name__}: {both[0]} is an array, but was sent among the scalars")
         values = dict(zip(names, arrays, strict=True))
         if wire == "float64":
-            return kind.model_validate({**fields, **values})
+            return kind.model_validate({**fields, **values}, context=NOISY if noisy else None)
         narrowed = kind.narrowed()
         wide = {name: _to_float64(kind, name, array) for name, array in values.items() if name in narrowed}
         return kind.model_validate({**fields, **values, **wide}, context=narrowed)

@@ -9,6 +9,7 @@ import numpy as np
 from fedkernel.ground import Precision, client_label, generator
 from fedkernel.protocol.constraints import FLOAT32_ROUNDING
 from fedkernel.protocol.messages import Reply, ReplyT, Request, Summed, SummedT
+from fedkernel.protocol.privacy import Privacy
 
 T = TypeVar("T")
 
@@ -51,11 +52,15 @@ class Member:
 
 @dataclass(frozen=True)
 class Run:
-    """Input of a protocol: the run's clients, in the order of their numbers from 0, its seed and arrays' precision."""
+    """Input of a protocol: the run's clients, in the order of their numbers from 0, its seed and arrays' precision.
+
+    `privacy`: of the sums, which have noise then.
+    """
 
     members: tuple[Member, ...]
     seed: int = 0
     wire: Precision = "float64"
+    privacy: Privacy | None = None
 
     @property
     def clients(self) -> range:

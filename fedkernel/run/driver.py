@@ -192,7 +192,8 @@ class RunningProtocol(Generic[T]):
         self._close(record.account["seconds"], record.account["slowest"], costs, replayed=True)
         contents = [flower_internals.content_from_bytes(content) for content in record.contents]
         if self._pending.summed:
-            self._advance(wire.from_content(self._pending.reply_type, contents[0]))
+            noisy = self._execution.settings.privacy is not None
+            self._advance(wire.from_content(self._pending.reply_type, contents[0], noisy=noisy))
             return
         kinds = [self._requests[client][0].reply_type for client in answered]
         precision = self._execution.settings.wire  # a sum never crosses it
@@ -325,6 +326,8 @@ class RunningProtocol(Generic[T]):
         if not self._pending.summed:
             raise ProtocolError(f"{request.reply_type.__name__} is read individually, which masks prevent")
         masked = wire.from_content(wire.MaskedSum, content)
+        if masked.noisy != (self._execution.settings.privacy is not None):
+            raise ProtocolError(f"{request.reply_type.__name__} is sent {'with' if masked.noisy else 'without'} noise")
         outline = masked.outline(request.reply_type)
         for known in (request.known_dimensions(), sizes):
             outline.dimensions(known)

@@ -110,7 +110,10 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
 def _execute_run(job: Job, run: RunSpec, strategy: Strategy, grid: Grid, journal: Journal | None) -> Result[Any]:
     """Execute or resume a run; start anew if its journal does not match the run."""
     limits: dict[str, Any] = {name: getattr(job, name) for name in ("deadline", "deadlines", "quorum", "threads")}
-    own = {name: getattr(run, name) for name in ("seed", "clients", "missing", "joint_seed", "compare", "wire", "sums")}
+    own = {
+        name: getattr(run, name)
+        for name in ("seed", "clients", "missing", "joint_seed", "compare", "wire", "sums", "privacy")
+    }
     real = run.sites is not None  # with an outbox
     settings = RunSettings(run=run.id, prepare=run.prepares, hashes=real, **limits, **own)
     try:

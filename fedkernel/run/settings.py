@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from fedkernel.data import Prepare
 from fedkernel.ground import InputError, Precision, Sums
-from fedkernel.protocol import ConfigValue
+from fedkernel.protocol import ConfigValue, Privacy
 from fedkernel.wire import Missing, check_quorum, digest, flower_internals, identity_of, records_of
 
 
@@ -37,6 +37,7 @@ class RunSettings:
     deadlines: Mapping[str, float] = field(default_factory=dict)
     wire: Precision = "float64"
     sums: Sums = "plain"
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError for values out of range, since a bad seed would only fail at the clients."""
@@ -56,6 +57,8 @@ class RunSettings:
             raise InputError(f"sums = {self.sums!r}, but must be one of {', '.join(get_args(Sums))}")
         if self.sums == "masked" and self.quorum is not None:
             raise InputError(f'quorum = {self.quorum}, but sums = "masked" needs all clients; allowed: no quorum')
+        if self.privacy is not None and (self.sums != "masked" or self.prepare is not None):
+            raise InputError(PRIVACY_NEEDS)
         if self.threads < 1:
             raise InputError(f"threads = {self.threads}, but must be at least 1")
 
@@ -67,7 +70,8 @@ class RunSettings:
         """Return the header of requests to clients of the class `pair`: its name, run, seed, precision and sums."""
         header: dict[str, ConfigValue] = {"pair": pair, "run": self.run, "seed": self.seed}
         header |= {} if self.wire == "float64" else {"wire": self.wire}
-        return header if self.sums == "plain" else header | {"sums": self.sums}
+        header |= {} if self.sums == "plain" else {"sums": self.sums}
+        return header if self.privacy is None else header | {"privacy": self.privacy.text}
 
     def hash_of(self, content: RecordDict) -> str:
         """Return a reply's hash for the ledger; empty without `hashes`."""
@@ -82,6 +86,12 @@ class RunSettings:
         if isinstance(named.get("deadlines"), str):
             named["deadlines"] = json.loads(named["deadlines"])
         return cls(**named)
+
+
+PRIVACY_NEEDS = (
+    'privacy needs sums = "masked", so that a site\'s own share of the noise is enough, and tables that are prepared '
+    "already (no prepare), since the sums for that have no noise"
+)
 
 
 def _hash(content: RecordDict) -> str:

@@ -1,6 +1,7 @@
 """Flower ClientApp that answers a coordinator's messages for a site, under the site's policy."""
 
 import hashlib
+import json
 import logging
 import math
 import time
@@ -27,16 +28,30 @@ from fedkernel.ground import (
     ShareableError,
     blas_threads,
     computing_seconds,
+    generator,
     listed,
     printable,
 )
 from fedkernel.kernel_width import WidthClient
 from fedkernel.peers import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
-from fedkernel.protocol import KernelClient, MessageT, Receipt, Reply, Summed, encode, wire_of
+from fedkernel.protocol import (
+    KernelClient,
+    MessageT,
+    Privacy,
+    Receipt,
+    Reply,
+    Request,
+    Summed,
+    draw_noise,
+    encode,
+    step_of,
+    wire_of,
+)
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox, keeps_outbox
 from fedkernel.site.context_state import Memory, copy_state
 from fedkernel.site.gate import Gate, RunProgress
+from fedkernel.site.kept_noise import Noise
 from fedkernel.site.raw_request import NO_REQUEST, RawRequest, read_raw_request
 from fedkernel.site.resource_limits import memory_limit, memory_within, within_seconds
 from fedkernel.site.row_order import find_rows
@@ -108,6 +123,7 @@ class _SiteCall:
         if positions is not None and site.projects and new is not None:
             new, positions = as_table(new, f"the new rows of {site.display_name}").take(positions), None
         own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
+        own["privacy"] = self.privacy
         if isinstance(X, TableToPrepare) and issubclass(kind, PrepareClient):
             X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare, "min_rows": site.min_rows}
         elif isinstance(X, TableToPrepare):
@@ -143,8 +159,8 @@ class _SiteCall:
         client.entries = _own_entries(site, client)
         return client
 
-    def masked(self, reply: Summed, requests: str) -> tuple[wire.MaskedSum, int]:
-        """Return a summed reply under masks, and the number of sites in their sum.
+    def masked(self, reply: Summed, request: Request[Any], requests: str) -> tuple[wire.MaskedSum, int]:
+        """Return a summed reply under masks, perhaps with noise, and the number of sites in their sum.
 
         Masks are bound to the requests so far, if all sites got these. RefusedError if they did not, and the policy
         wants nothing but masked sums.
@@ -156,7 +172,38 @@ class _SiteCall:
             text = f"{type(reply).__name__} would leave, but sites got different requests before it"
             raise RefusedError("study.sums", f"{text} (study.sums)")
         label = wire.mask_label(self.run, number, str(self.config["message"]))
-        return keys.mask(reply, label, requests.encode() if alike else b""), len(keys.public)
+        noise = self.noise(reply, request, label, len(keys.public))
+        return keys.mask(reply, label, requests.encode() if alike else b"", noise), len(keys.public)
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """Privacy of the run, which a site with a gate has from the approved study."""
+        if (gate := self.site.gate) is not None:
+            return gate.run.privacy
+        return Privacy(**json.loads(str(text))) if (text := self.config.get("privacy")) else None
+
+    def noise(self, reply: Summed, request: Request[Any], label: str, sites: int) -> Noise | None:
+        """Return the site's noise on a summed reply; None: the run has none."""
+        if (privacy := self.privacy) is None:
+            return None
+        arrays, bounds = reply.arrays(), request.sensitivity(privacy.radius)
+        if arrays.keys() != bounds.keys():
+            raise ShareableError(f"{type(reply).__name__} has no noise, as one row may change it by any amount")
+        sizes = {name: array.size for name, array in arrays.items()}
+        scales = privacy.own_scales(bounds, sizes, sites)
+        rng = None if self.site.keep_noise else generator(f"noise {label}", self.seed, self.site.number)
+
+        def draw() -> Noise:
+            return {
+                name: draw_noise(sizes[name], scale, step_of(bounds[name]), rng).reshape(arrays[name].shape)
+                for name, scale in scales.items()
+                if scale
+            }
+
+        if self.site.keep_noise is None:
+            return draw()
+        # other numbers get other noise, or the difference of two replies would have none
+        return self.site.keep_noise(hashlib.sha256(wire.digest(label, arrays.values()).encode()).hexdigest(), draw)
 
     def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
@@ -269,6 +316,9 @@ def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
 
 def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
     """Raise RefusedError if a request's array precision or sums differ from the approved run's."""
+    privacy = gate.run.privacy.text if gate.run.privacy else None
+    if (text := config.get("privacy")) != privacy:
+        raise RefusedError("plan", f"privacy = {text!r} in the request, but run {gate.run.id!r} has {privacy!r}")
     if (sums := config.get("sums", "plain")) != gate.run.sums:
         raise RefusedError("plan", f"sums = {sums!r} in the request, but run {gate.run.id!r} has {gate.run.sums!r}")
     declared = "float64" if config["pair"] == PrepareClient.__name__ else gate.run.wire
@@ -425,7 +475,7 @@ def _train(call: _SiteCall) -> Answer:
         before, identity = memory.requests_digest or f"{client.seed} {memory.order}", wire.identity_of(call.config)
         memory.requests_digest = wire.digest(before + identity, arrays)
         if isinstance(client.reply, Summed):
-            masked, sites = call.masked(client.reply, memory.requests_digest)
+            masked, sites = call.masked(client.reply, client.request, memory.requests_digest)
             replied, scalars = encode(masked)
             letters = hashlib.sha256(letters + masked.words.tobytes()).digest()
     content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})

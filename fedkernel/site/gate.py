@@ -13,7 +13,7 @@ from pydantic import Field
 from fedkernel import wire
 from fedkernel.ground import InputError, RefusedError, open_for_owner
 from fedkernel.protocol import Plan, PlanPosition, advance, once, share_text
-from fedkernel.site.policy import SHARE_RULE, Limits, Policy, ReplySize
+from fedkernel.site.policy import EPSILON_RULE, SHARE_RULE, Limits, Policy, ReplySize
 from fedkernel.site.raw_request import RawRequest
 
 Count = Annotated[int, Field(ge=0)]
@@ -23,6 +23,9 @@ SEEDING_PLAN: Plan = (once(wire.ShowShare), once(wire.TakeShares))
 ALIGNING_PLAN: Plan = (once(wire.HashIds), once(wire.TakeRows))
 """Requests before a run's own plan: of all runs, of runs with a joint seed, and with aligned rows."""
 
+PUBLIC = ("Receipt", "Introduction", "Share")
+"""Reply types that leave without noise in a run with privacy: they depend on no row, but for the number of rows."""
+
 ENDED = "a reply of masked sums was refused, which ends the run at this site until it starts again (study.sums)"
 
 
@@ -30,7 +33,8 @@ class Totals(pydantic.BaseModel):
     """Totals of a site's replies and computing time, in one run or in all runs.
 
     `begun`: starts of the run, or number of runs begun. `floats`: including those in letters. `share`: these per table
-    entry (`TotalLimits`). `refused`: number of refused requests, in all runs together. `seconds`: computing time.
+    entry (`TotalLimits`). `epsilon`: of all runs begun. `refused`: number of refused requests, in all runs together.
+    `seconds`: computing time.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -38,6 +42,7 @@ class Totals(pydantic.BaseModel):
     begun: Count = 0
     floats: Count = 0
     share: Annotated[float, Field(ge=0)] = 0.0
+    epsilon: Annotated[float, Field(ge=0)] = 0.0
     rows: Count = 0
     bytes: Count = 0
     refused: Count = 0
@@ -64,7 +69,7 @@ class RunProgress(pydantic.BaseModel):
     - `replies`, `taken`: number of replies by type, and of requests, since the latest start.
     - `commitments`: digest of the sites' commitments to the joint seed; empty: not received yet.
     - `seed`: the joint seed; None: not drawn yet.
-    - `masked`: the last round with a reply under masks, since the latest start.
+    - `masked`: the last round with a reply under masks, since the latest start. `sums`: number of such replies.
     - `ended`: whether a computed reply of masked sums was refused since then: each refusal tells of one site's numbers.
     """
 
@@ -78,6 +83,7 @@ class RunProgress(pydantic.BaseModel):
     commitments: str = ""
     seed: Count | None = None
     masked: Count = 0
+    sums: Count = 0
     ended: bool = False
 
     def with_reply(self, size: ReplySize) -> "RunProgress":
@@ -140,7 +146,13 @@ class Gate:
             if size.round <= progress.masked:
                 text = f"masks of round {size.round} would be reused: one has left in round {progress.masked}"
                 raise RefusedError("study.sums", f"{text} (study.sums)")
-            after = after.model_copy(update={"masked": size.round})
+            after = after.model_copy(update={"masked": size.round, "sums": progress.sums + 1})
+        if (privacy := self.run.privacy) is not None and size.reply not in PUBLIC:
+            if not size.masked:
+                raise RefusedError("study.privacy", f"{size.reply} would leave without noise (study.privacy)")
+            if after.sums > privacy.releases:
+                text = f"{size.reply} would be sum {after.sums} with noise, of {privacy.releases} that epsilon is for"
+                raise RefusedError("study.privacy", f"{text} (study.privacy)")
         rule = self.policy.check_reply(size, after.replies[size.reply])
         for sums, limits, where in self._limits(after):
             for name in ("floats", "rows", "bytes"):
@@ -164,8 +176,13 @@ class Gate:
         if not starts and rules.runs is not None and progress.total.begun >= rules.runs:
             text = f"{progress.total.begun} runs have begun, as many as the policy allows (study.runs)"
             raise RefusedError("study.runs", text)
-        run = progress.run.model_copy(update={"begun": starts + 1})
         total = progress.total.model_copy(update={"begun": progress.total.begun + (not starts)})
+        if not starts:  # a repeated start repeats its replies, with their noise
+            own = 0.0 if self.run.privacy is None else self.run.privacy.epsilon
+            total = total.model_copy(update={"epsilon": total.epsilon + own})
+            if fault := self.policy.limits.total.epsilon_fault(self.run.id, own, total.epsilon):
+                raise RefusedError(EPSILON_RULE, f"{fault} ({EPSILON_RULE})")
+        run = progress.run.model_copy(update={"begun": starts + 1})
         return RunProgress(total=total, run=run)
 
     def _seed_update(self, progress: RunProgress, request: RawRequest) -> dict[str, str | int]:

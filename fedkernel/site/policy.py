@@ -26,7 +26,7 @@ Approval = Literal["ask", "by hash", "signed", "any"]
 
 ROW_SHARE, ATTEMPTS = 0.5, 3
 
-SHARE_RULE = "limits.total.share"
+SHARE_RULE, EPSILON_RULE = "limits.total.share", "limits.total.epsilon"
 
 FULL_RUNS = 10
 """Runs that send all that `Guards.table_share` allows, by the default of `TotalLimits.share`."""
@@ -171,14 +171,24 @@ class TotalLimits(Limits):
 
     `share`: numbers sent to all readers, each reply's per entry of the table it is about. A changed file counts on,
     since most of its rows may be the old ones; a repeated start counts again, new rows by their own entries. None:
-    `FULL_RUNS` times `Guards.table_share`, that of the study's approval if it has one.
+    `FULL_RUNS` times `Guards.table_share`, that of the study's approval if it has one. `epsilon`: of runs with noise,
+    added up (`fedkernel.protocol.privacy`); runs without noise are refused then.
     """
 
     share: Annotated[float, Field(gt=0)] | None = None
+    epsilon: Annotated[float, Field(gt=0)] | None = None
 
     def allowed_share(self, table_share: float) -> float:
         """Return the limit `share` for a run with this `Guards.table_share`."""
         return FULL_RUNS * table_share if self.share is None else self.share
+
+    def epsilon_fault(self, run: str, own: float, total: float) -> str:
+        """Return the error text if a run's epsilon (0: no noise), or the total with it, is too large; else nothing."""
+        if self.epsilon is None or (own and total <= self.epsilon):
+            return ""
+        if not own:
+            return f"run {run!r} has no noise, but must have privacy, a table of epsilon and delta"
+        return f"with run {run!r}, epsilon = {total:g} would be spent in all runs, but {self.epsilon:g} is allowed"
 
 
 class RunLimits(Limits):

@@ -47,6 +47,7 @@ from fedkernel.site.data_files import (
 )
 from fedkernel.site.gate import Gate
 from fedkernel.site.kept_clusters import OwnClusters
+from fedkernel.site.kept_noise import kept_noise
 from fedkernel.site.keys import kept_keys, own_secret, read_own_keys
 from fedkernel.site.policy import flag, own_policy
 from fedkernel.site.result_files import RunRows, result_writer, stored_preparation, table_at_start
@@ -229,6 +230,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         threads=min(site.threads, os.cpu_count() or 1),
         path=str(data),  # as in error texts
         masks=_mask_keys(site, run, key, pinned=approval == "any" and policy.study.peers == "pinned"),
+        keep_noise=partial(kept_noise, out, key),
         table=partial(
             content_of, [str(node[name]) for name in (("data",) if run.project is None else ("data", "new"))]
         ),

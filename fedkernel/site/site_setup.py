@@ -14,6 +14,7 @@ from fedkernel.peers import KeyPair, RunKeyFile
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import Guards, KernelClient
 from fedkernel.site.gate import Gate
+from fedkernel.site.kept_noise import Noise
 from fedkernel.wire import MaskKeys
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Site:
       start, given the start's id and the present one.
     - `outline`: returns an error's text for the coordinator, without the message, which may quote data.
     - `masks`: returns its keys for masked sums, given the run's id; None: it has none.
+    - `keep_noise`: returns the noise kept under a name, or draws and keeps it; None: it is drawn from the run's seed.
     - `derived`: cache of `KernelClient.cached` by client class; None: not cached between messages, as for a raw table.
     """
 
@@ -93,6 +95,7 @@ class Site:
     sites: Sequence[str] = ()
     outline: Callable[[Exception], str] = logged
     masks: Callable[[str], MaskKeys] | None = None
+    keep_noise: Callable[[str, Callable[[], Noise]], Noise] | None = None
     derived: dict[type[KernelClient], dict[str, Any]] | None = None
 
     def check_rows(self, rows: int) -> None:

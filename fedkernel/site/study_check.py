@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fedkernel.ground import RefusedError, own_short_names, short_names
 from fedkernel.protocol import is_seeded
-from fedkernel.site.policy import EXEMPT, MessageRules, Policy, not_masked_text, not_summed_text
+from fedkernel.site.policy import EPSILON_RULE, EXEMPT, MessageRules, Policy, not_masked_text, not_summed_text
 from fedkernel.wire import RunSpec, Study
 
 NO_LIMITS = MessageRules()
@@ -87,6 +87,12 @@ def _plain_sums(policy: Policy, run: RunSpec) -> Iterator[str]:
         yield from map(not_masked_text, sorted(replies.difference(EXEMPT)))
 
 
+def _epsilon(policy: Policy, run: RunSpec) -> Iterator[str]:
+    own = 0.0 if run.privacy is None else run.privacy.epsilon
+    if fault := policy.limits.total.epsilon_fault(run.id, own, own):
+        yield fault
+
+
 def _rows(policy: Policy, run: RunSpec) -> Iterator[str]:
     if run.shares_rows and not policy.share_rows:
         yield f"run {run.id!r} sends raw rows of each site, which needs --share-rows"
@@ -146,6 +152,10 @@ _RULES: dict[str, _Rule] = {
     "study.sums": _Rule(
         _plain_sums,
         lambda policy, study: "only masked sums leave" if policy.study.sums == "masked" else "sums may be plain",
+    ),
+    EPSILON_RULE: _Rule(
+        _epsilon,
+        lambda policy, study: f"epsilon {policy.limits.total.epsilon or 'unlimited'} in all runs, before and now",
     ),
     "limits.total.rows": _Rule(
         _rows, lambda policy, study: "raw rows may leave" if policy.share_rows else "no raw row leaves"

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fedkernel.strategy.evaluation import Measures, Rival
     from fedkernel.strategy.kernel_strategy import KernelStrategy, strategy_of
     from fedkernel.strategy.method import Tags
-    from fedkernel.strategy.phases import check_phases
+    from fedkernel.strategy.phases import check_phases, settled_privacy
     from fedkernel.strategy.simulation import check_tables, simulated_sites
 else:
     __getattr__, __all__ = lazily(__name__)

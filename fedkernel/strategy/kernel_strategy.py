@@ -13,7 +13,7 @@ from fedkernel.ground import FloatArray, InputError, Precision, Sums, blas_threa
 from fedkernel.models import Model, drop_misleading_figures, same_kernel
 from fedkernel.numerics import import_kernels
 from fedkernel.preparing import prepare_centrally, tables_to_prepare
-from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table_text
+from fedkernel.protocol import TABLE_SHARE, Member, Privacy, Protocol, Run, pooled_floats, share_text, whole_table_text
 from fedkernel.protocol.forecast import table_share
 from fedkernel.run import Journal, Ledger, Result, RunSettings
 from fedkernel.strategy import phases
@@ -50,6 +50,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         prepare: Prepare | None = None,
         wire: Precision = "float64",
         sums: Sums = "plain",
+        privacy: Privacy | None = None,
     ) -> Result[M]:
         """Run the strategy with its client class on simulated sites, and return the result.
 
@@ -76,6 +77,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
           docs/experiments.md says which arrays stay exact.
         - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes
           (`fedkernel.wire.masked_sums`).
+        - `privacy`: noise on these sums, for differential privacy (`fedkernel.protocol.privacy`).
 
         Raises InputError if the shards or the hyper-parameters do not fit each other. Raises ProtocolError if a client
         fails or does not answer in time.
@@ -96,6 +98,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             deadlines=limits,
             wire=wire,
             sums=sums,
+            privacy=privacy,
         )
         if isinstance(reference, str) and reference != "central":
             raise InputError(f'reference = {reference!r}, but must be a model, as of `central`, or "central"')
@@ -189,6 +192,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if (wire := execution.settings.wire) != "float64":
             result.wire = wire
             result.findings.append(f"arrays were sent as {wire} (wire), in half of the bytes")
+        if (privacy := execution.settings.privacy) is not None:
+            result.findings.append(privacy.meaning)
         result.findings += [*measures.warnings, *execution.warnings, *account.losses]
         result.findings += _pooling_findings(account.ledger, execution.run.members, self.partition)
         result.findings += _table_share_findings(account.ledger, execution.run.members)

@@ -22,7 +22,7 @@ from fedkernel.kernel_width import WidthClient, ruled_kernels, settle_widths, wi
 from fedkernel.preparing import PrepareClient, prepare_tables
 from fedkernel.preparing import forecast as preparing_forecast
 from fedkernel.preparing import plan as preparing_plan
-from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Run
+from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Privacy, Run, count_releases
 from fedkernel.run import JOINING_PHASES, Account, Execution, Journal, RunSettings, join, log_event, minority_nodes
 from fedkernel.strategy.evaluation import Measures
 from fedkernel.strategy.method import Method
@@ -64,9 +64,11 @@ def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: 
 
 def _join_and_prepare(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None) -> Execution:
     name, pair = type(method).__name__, method.client.__name__
-    account = Account()
+    account, settings = Account(), replace(settings, privacy=settled_privacy(method, settings.privacy))
     members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
-    run, preparation = Run(tuple(members), settings.seed, settings.wire), None
+    if settings.privacy is not None:
+        settings.privacy.check_sites(len(members))
+    run, preparation = Run(tuple(members), settings.seed, settings.wire, settings.privacy), None
     _log_begin(method, members, settings)
     warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
@@ -92,6 +94,16 @@ def _join_and_prepare(method: Method[Any], grid: Grid, settings: RunSettings, jo
     return Execution(
         *(name, pair, method.partition, losses, grid, settings, run, account, preparation, warnings), journal=journal
     )
+
+
+def settled_privacy(method: Method[Any], privacy: Privacy | None) -> Privacy | None:
+    """Return the privacy of a run with the number of its method's sums; InputError if a reply can have no noise."""
+    if privacy is None or privacy.releases:
+        return privacy
+    if kernels := ruled_kernels(method):
+        text = f"privacy: the width of {kernels[0]!r} would be computed from the rows, in sums without noise"
+        raise InputError(f'{text}; allowed: a number, such as RBF(sigma=3.0), or width="columns"')
+    return replace(privacy, releases=count_releases(method.plan(2, 0), method.client.answers))
 
 
 def _log_begin(method: Method[Any], members: Sequence[Member], settings: RunSettings) -> None:
@@ -143,6 +155,10 @@ def _width_name(place: int) -> str:
 
 def measure(method: Method[M], execution: Execution, model: M) -> Measures:
     """Measure a model on the clients, and compare clusters with an earlier run's, if configured: step 6."""
+    if execution.settings.privacy is not None:
+        return record_measures(
+            execution, Measures({}, warnings=("the model was not measured: no noise is defined for that",))
+        )
     if lost := execution.account.losses:  # the measures would be the others', but count as those of all
         return record_measures(execution, Measures({}, warnings=(f"the model was not measured: {lost[0]}",)))
     measuring = method.evaluation(execution.run, model)

@@ -92,6 +92,7 @@ def run_through_files(
             prepare=settings.prepare,
             wire=settings.wire,
             sums=settings.sums,
+            privacy=settings.privacy,
         )
         limits: dict[str, Any] = {name: getattr(settings, name) for name in ("deadline", "deadlines", "quorum")}
         job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), whole=True, **limits)

@@ -101,13 +101,15 @@ def answer_hash(content: RecordDict) -> str:
     return content_digest(lasting)
 
 
-def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "float64") -> MessageT:
+def from_content(
+    kind: type[MessageT], content: RecordDict, wire: Precision = "float64", *, noisy: bool = False
+) -> MessageT:
     """Rebuild and validate a message of a class from its content; ProtocolError, one sentence, on the first fault."""
     try:
         arrays, scalars = records_of(content)
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__}: {error}") from None
-    return decode(kind, flower_internals.read_arrays(arrays), dict(scalars.items()), wire)
+    return decode(kind, flower_internals.read_arrays(arrays), dict(scalars.items()), wire, noisy=noisy)
 
 
 REPEAT_ACTION = "again"

@@ -26,7 +26,7 @@ from fedkernel.ground import (
     short_names,
 )
 from fedkernel.numerics import kernel_tables
-from fedkernel.protocol import WIRE_VERSION, Plan
+from fedkernel.protocol import WIRE_VERSION, Plan, Privacy
 from fedkernel.wire.quorum import Deadlines, Quorum, Seconds
 from fedkernel.wire.row_id_hashes import Missing
 
@@ -102,6 +102,7 @@ class RunSpec(pydantic.BaseModel):
     - `wire`: precision of the arrays in the method's messages, up and down.
     - `sums`: "masked" hides each site's reply in the sum over all (`fedkernel.wire.masked_sums`). `identities`: the
       named sites' public keys for that, 64 hexadecimal digits each, in the order of `sites`.
+    - `privacy`: of the sums, by noise; then all that leaves are such sums.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -128,6 +129,7 @@ class RunSpec(pydantic.BaseModel):
     wire: Precision = "float64"
     sums: Sums = "plain"
     identities: list[Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]] | None = None
+    privacy: Privacy | None = None
 
     @pydantic.field_validator("data")
     @classmethod
@@ -167,7 +169,8 @@ class RunSpec(pydantic.BaseModel):
     def _without_defaults(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit labels, compare, wire and sums at their defaults, so that these fields change no older study's hash."""
         table: dict[str, Any] = plain(self)
-        defaults = {"labels": None, "compare": None, "wire": "float64", "sums": "plain", "identities": None}
+        defaults: dict[str, Any] = dict.fromkeys(["labels", "compare", "identities", "privacy"])
+        defaults |= {"wire": "float64", "sums": "plain"}
         return {name: value for name, value in table.items() if name not in defaults or value != defaults[name]}
 
     @property

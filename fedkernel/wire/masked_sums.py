@@ -50,10 +50,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedkernel.ground import InputError, ProtocolError, ShareableError, explain
+from fedkernel.ground import FloatArray, InputError, ProtocolError, ShareableError, explain
 from fedkernel.numerics import add_words, from_fixed_point, to_fixed_point, words_of
 from fedkernel.peers import KEY_BYTES, KeyPair, exchange
-from fedkernel.protocol import Reply, Shape, Size, Summed
+from fedkernel.protocol import NOISY, Reply, Shape, Size, Summed
 
 FORM = b"fedkernel masks 2: X25519 HKDF-SHA256 ChaCha20"
 
@@ -73,10 +73,12 @@ class MaskedSum(Reply):
 
     Reveals only its type and size to anyone but all other sites together; the sum of all sites' is that of the plain
     replies, rounded by 4e-25. `kind`: class of the plain reply. `sizes`: shapes of its arrays. `words`: of all floats,
-    then of all counts, and last the check word. `sha256`: of the words.
+    then of all counts, and last the check word. `sha256`: of the words. `noisy`: noise was added, also to counts, which
+    are floats then.
     """
 
     kind: str
+    noisy: bool = False
     sizes: dict[str, tuple[Size, ...]]
     sha256: str
     words: Annotated[npt.NDArray[np.int64], Shape("words_m", dtype="int64")]
@@ -110,8 +112,12 @@ class MaskedSum(Reply):
         """Return the number of floats (False) and of whole numbers (True)."""
         counts = {False: 0, True: 0}
         for name, shape in self.sizes.items():
-            counts[name in kind.whole_numbers()] += math.prod(shape)
+            counts[name in self.whole_numbers_of(kind)] += math.prod(shape)
         return counts
+
+    def whole_numbers_of(self, kind: type[Summed]) -> frozenset[str]:
+        """Return the names of the plain reply's arrays that are sent as whole numbers."""
+        return frozenset() if self.noisy else kind.whole_numbers()
 
 
 @dataclass(frozen=True)
@@ -136,19 +142,27 @@ class MaskKeys:
         if len(set(self.public)) < len(self.public):
             raise ShareableError("the run lists a key for two sites; allowed: a different one for each")
 
-    def mask(self, reply: Summed, label: str, requests: bytes) -> MaskedSum:
+    def mask(
+        self, reply: Summed, label: str, requests: bytes, noise: Mapping[str, FloatArray] | None = None
+    ) -> MaskedSum:
         """Return a reply under this site's masks; `requests`: digest of all requests that the sites have in common.
 
-        Raises ShareableError if a number is too large for the fixed-point form.
+        `noise`: is added to its arrays, exactly. Raises ShareableError if a number is too large for the fixed-point
+        form.
         """
-        kind, arrays, sites = type(reply), reply.arrays(), len(self.public)
+        kind, arrays, sites, own_noise = type(reply), reply.arrays(), len(self.public), noise or {}
         wide, whole = [np.empty((words_of(whole=False), 0), np.uint64)], list[Unsigned]()
         for name, array in arrays.items():
             try:
-                words = to_fixed_point(array, sites, whole=(is_whole := name in kind.whole_numbers()))
+                is_whole = noise is None and name in kind.whole_numbers()
+                addends = 2 * sites if name in own_noise else sites
+                words = to_fixed_point(array, addends, whole=is_whole).reshape(words_of(whole=is_whole), -1)
+                if name in own_noise:
+                    more = to_fixed_point(own_noise[name], addends, whole=False)
+                    add_words(words.reshape(-1), more.reshape(-1), array.size)
             except InputError as error:
                 raise ShareableError(f"{kind.__name__}: {name}: {error}") from None
-            whole.append(words.ravel()) if is_whole else wide.append(words.reshape(len(words), -1))
+            whole.append(words.ravel()) if is_whole else wide.append(words)
         numbers = np.concatenate(wide, axis=1)
         masked = np.concatenate([numbers.ravel(), *whole, np.array([_check_word(label, 1)])])
         zeros, stream = bytes(masked.nbytes), bytearray(masked.nbytes)
@@ -161,7 +175,9 @@ class MaskKeys:
             self._cipher(number, label, requests).encryptor().update_into(zeros, stream)
             add_words(masked, keystream, numbers.shape[1])
         sizes, sha256 = {name: array.shape for name, array in arrays.items()}, hashlib.sha256(masked.data).hexdigest()
-        return MaskedSum(kind=kind.__name__, sizes=sizes, words=masked.view(np.int64), sha256=sha256)
+        return MaskedSum(
+            kind=kind.__name__, noisy=noise is not None, sizes=sizes, words=masked.view(np.int64), sha256=sha256
+        )
 
     def _cipher(self, number: int, label: str, requests: bytes) -> Cipher[None]:
         """Return the cipher that this site shares with another; ProtocolError if the other's key is no public key."""
@@ -211,10 +227,12 @@ def sum_masked(kind: type[Any], replies: Sequence[MaskedSum], label: str) -> Sum
     parts, arrays = np.split(total, [words_of(whole=False) * wide]), dict[str, Any]()
     left = {False: parts[0].reshape(words_of(whole=False), wide), True: parts[1].reshape(1, -1)}
     for name, shape in first.sizes.items():
-        words, left[is_whole] = np.split(left[is_whole := name in kind.whole_numbers()], [math.prod(shape)], axis=1)
+        words, left[is_whole] = np.split(
+            left[is_whole := name in first.whole_numbers_of(kind)], [math.prod(shape)], axis=1
+        )
         arrays[name] = from_fixed_point(words.reshape(-1, *shape))
     try:
-        summed: Summed = kind(**arrays)
+        summed: Summed = kind.model_validate(arrays, context=NOISY if first.noisy else None)
         return summed
     except pydantic.ValidationError as error:
         raise ProtocolError(f"{kind.__name__}: {explain(error)}") from None

@@ -13,7 +13,7 @@ from attacks.algebra import EXACT
 from attacks.table import ATTACKS, CASES, CURIOUS, CURIOUS_PEER, MALICIOUS, MALICIOUS_PEER, Adversary, Attack, Outcome
 from attacks.target import STUDIES
 from fedkernel.ground import InputError, load_class
-from fedkernel.protocol import Member, Plan, forecast_share, share_text
+from fedkernel.protocol import Member, Plan, forecast_share, privacy, share_text
 from fedkernel.strategy import KernelStrategy, strategy_of
 from fedkernel.wire import masked_sums
 
@@ -52,6 +52,7 @@ sites, of that; letters go to peers.
 """
 
 MASKS = f"\n## Masked sums\n\n{inspect.cleandoc(str(masked_sums.__doc__))}\n"
+NOISE = f"\n## Noise\n\n{inspect.cleandoc(str(privacy.__doc__))}\n"
 
 ENTRIES = """
 ## Numbers for each entry
@@ -168,7 +169,7 @@ def page(figures: Figures) -> str:
     pairs = sorted({pair for _, pair in CASES}, key=str.lower)
     return "\n".join(
         [
-            HEAD + SUMS + sums_of(pairs) + MASKS + ENTRIES + shares_of(pairs) + THERE,
+            HEAD + SUMS + sums_of(pairs) + MASKS + NOISE + ENTRIES + shares_of(pairs) + THERE,
             *(card(pair, figures) for pair in pairs),
         ]
     )

@@ -1,0 +1,176 @@
+"""Differential privacy of a run by noise on its sums: bounds of rows, the noise's size and its draws.
+
+Two sets of tables are neighbours if they differ by one row, added or removed at one site. What leaves in a run then
+has (epsilon, delta)-differential privacy, against the coordinator and ``colluders`` of the sites together, with the
+numbers of rows taken as public: sites introduce them. Of a replaced row, which is removed and added, it has
+(2 epsilon, (1 + exp(epsilon)) delta).
+
+Each row is shortened to the length ``radius``, so that it adds a bounded vector to each sum. Each site adds its share
+of discrete Gaussian noise before the masks, so that the shares of all sites but the colluders are enough. Together
+their standard deviation is the same multiple z of each sum's sensitivity; s sums are as one of multiple z / sqrt(s).
+
+Not protected:
+
+- Numbers of rows, names of columns, computing times, and refusals. In such a run guards refuse nothing by the rows.
+- Against more colluding sites than ``colluders``, or a site that says it adds noise and does not, which counts as one.
+- Results that stay at a site, such as labels of its rows, from whoever reads the site's folder.
+- Rows, if the coordinator knows their units and radius from the rows themselves.
+- Runs together: their epsilons add up, which a site's ``limits.total.epsilon`` limits.
+- Rounding in products of matrices: another number of rows may change the last bits of a row's distances, and with a
+  probability of some 1e-12 its cell.
+
+Sources: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020; Kairouz, Liu, Steinke:
+The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021; Dong, Roth, Su:
+Gaussian Differential Privacy, JRSS B 84 (2022), corollary 3.3 (composition). The sum of discrete Gaussians is none, but
+at steps of 2^-34 of the sensitivity it differs by less than exp(-2^60), as does a single one from the continuous
+noise that is accounted for.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from fedkernel.ground import FloatArray, InputError, Rows, value_object
+from fedkernel.protocol.messages import Receipt, Request
+from fedkernel.protocol.plan import Plan
+
+ADJACENCY = "one row added or removed at one site"
+
+ROW_BITS, NOISE_BITS = 16, 34
+"""Steps of a row's entries are 2^-16 of its bound, and those of noise 2^-34 of the sensitivity: finer, for any square.
+
+Sums of up to `MOST_ROWS` rows and of their products are then exact in float64, so that a row adds no more than stated.
+"""
+
+MOST_ROWS = 1 << 20
+
+INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privacy]'"
+
+
+@value_object()
+class Privacy:
+    """Differential privacy of a run.
+
+    - `epsilon`, `delta`: of all that leaves in the run, see this module.
+    - `radius`: length in L2 norm that longer rows are shortened to; from public knowledge, not from the rows.
+    - `colluders`: most sites that may tell the coordinator their noise; a site that adds none is such a one.
+    - `releases`: number of sums that the budget is for; 0: those of the run's plan.
+    """
+
+    epsilon: Annotated[float, Field(gt=0)]
+    radius: Annotated[float, Field(ge=1e-9, le=1e9)]
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    colluders: Annotated[int, Field(ge=0)] = 1
+    releases: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def text(self) -> str:
+        """All fields as JSON, for a request's header."""
+        return json.dumps(vars(self))
+
+    @property
+    def meaning(self) -> str:
+        """The guarantee in a sentence."""
+        bound = f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"
+        return f"{bound} for {ADJACENCY}, in {self.releases} sums with noise, of rows no longer than {self.radius:g}"
+
+    @property
+    def multiplier(self) -> float:
+        """The noise's standard deviation z in each sum, in multiples of its sensitivity."""
+        return _deviation(self.epsilon, self.delta) * math.sqrt(self.releases)
+
+    def scales(self, sensitivities: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, float]:
+        """Return the noise's standard deviation in each array of a sum, 0.0 where its sensitivity is 0.
+
+        Arrays with more entries get a larger share of the budget, by the root of their number: that makes the mean
+        squared noise least, in multiples of the sensitivities.
+        """
+        shares = {name: math.sqrt(sizes[name]) for name, bound in sensitivities.items() if bound}
+        spread = math.sqrt(sum(shares.values()))
+        return {
+            name: self.multiplier * bound * spread / math.sqrt(shares[name]) if bound else 0.0
+            for name, bound in sensitivities.items()
+        }
+
+    def own_scales(self, sensitivities: Mapping[str, float], sizes: Mapping[str, int], sites: int) -> dict[str, float]:
+        """Return the standard deviation of one site's noise in each array."""
+        honest = max(1, sites - self.colluders)
+        return {name: scale / math.sqrt(honest) for name, scale in self.scales(sensitivities, sizes).items()}
+
+    def check_sites(self, sites: int) -> None:
+        """Raise InputError if all sites may collude."""
+        if sites <= self.colluders:
+            raise InputError(
+                f"privacy.colluders = {self.colluders}, but must be less than the number of sites, {sites}"
+            )
+
+
+@cache
+def _deviation(epsilon: float, delta: float) -> float:
+    """Return the least standard deviation of Gaussian noise on one sum of sensitivity 1."""
+    try:
+        from dp_accounting.pld import common, privacy_loss_mechanism  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise InputError(INSTALL) from None
+    loss = privacy_loss_mechanism.GaussianPrivacyLoss
+    return float(loss.from_privacy_guarantee(common.DifferentialPrivacyParameters(epsilon, delta)).standard_deviation)
+
+
+def count_releases(plan: Plan | None, answers: Sequence[type[Request[Any]]]) -> int:
+    """Return the number of sums in a plan; InputError if a reply can have no noise.
+
+    `answers`: the requests that its client answers.
+    """
+    if plan is None:
+        raise InputError("privacy needs a method with a plan of its requests")
+    kinds = {kind.__name__: kind for kind in answers}
+    number = 0
+    for step in plan:
+        for planned in step.requests:
+            kind = kinds.get(planned.request, Request)
+            if planned.reply != Receipt.__name__:
+                if kind.sensitivity is Request.sensitivity:
+                    text = f"privacy: {planned.reply} has no noise, as one row may change it by any amount"
+                    raise InputError(
+                        f"{text}; allowed: methods such as CentroidKMeans, of which only bounded sums leave"
+                    )
+                number += step.times
+    return number
+
+
+def step_of(sensitivity: float) -> float:
+    """Return the step of the noise on a sum, a power of 2."""
+    return 2.0 ** (math.frexp(sensitivity)[1] - NOISE_BITS)
+
+
+def draw_noise(number: int, scale: float, step: float, rng: np.random.Generator | None = None) -> FloatArray:
+    """Draw discrete Gaussian noise (number,) in multiples of a step; `scale`: its standard deviation.
+
+    From the operating system's generator by opendp, or rounded normal numbers of `rng`, for simulated sites.
+    """
+    if rng is not None:
+        return np.rint(rng.standard_normal(number) * (scale / step)) * step
+    try:
+        import opendp.prelude as dp  # noqa: PLC0415 - an extra, and takes seconds
+    except ImportError:
+        raise InputError(INSTALL) from None
+    dp.enable_features("contrib")
+    integers = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return np.array(dp.m.make_gaussian(*integers, scale=scale / step)([0] * number), dtype=np.float64) * step
+
+
+def bounded_rows(rows: Rows, radius: float) -> Rows:
+    """Return rows (n, d) shortened to a length, their entries cut to multiples of `ROW_BITS` bits of it."""
+    step, most = 2.0 ** (math.frexp(radius)[1] - ROW_BITS), (1 - 2.0**-40) * radius
+    if isinstance(rows, np.ndarray):
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(np.trunc(rows * (most / np.maximum(lengths, most)) / step) * step)
+    lengths = np.sqrt(np.bincount(rows.tocoo().row, np.square(rows.data), rows.shape[0]))
+    shortened = rows.multiply((most / np.maximum(lengths, most))[:, np.newaxis]).tocsr()
+    shortened.data = np.trunc(shortened.data / step) * step
+    return shortened

@@ -1,0 +1,246 @@
+"""Noise on sums: as large as epsilon asks, drawn once for a reply, in every reply of the run, and never left out."""
+
+import sys
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from named_sites import NAMES, TABLE, settings_of
+from scipy import sparse, stats
+from test_gate import Approved, Target, approve_at, nodes_of, study_of
+
+from clients.centroid_kpca import CentroidKPCAClient, SumCells, SumMoments
+from clients.landmark_base import MultiplyKernel
+from fedkernel.data import Prepare
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.numerics import RBF, Linear
+from fedkernel.peers import KeyPair
+from fedkernel.protocol import CarriesRows, Privacy, bounded_rows, draw_noise, privacy, step_of
+from fedkernel.run import RunningProtocol
+from fedkernel.site import approve, read_outbox
+from fedkernel.wire import Job, MaskedSum, MaskKeys, Study, flower_internals, from_content
+from strategies import DKPCA, CentroidKMeans, CentroidKPCA
+
+COLUMNS = RBF(width="columns")
+KPCA, KMEANS = CentroidKPCA(2, COLUMNS, n_landmarks=6), CentroidKMeans(2, COLUMNS)
+SHARDS = np.array_split(np.random.default_rng(0).standard_normal((3000, 4)) + 3 * np.eye(4)[np.arange(3000) % 2], 3)
+BOUND = Privacy(epsilon=2.0, radius=3.0)
+RUN = replace(BOUND, releases=5)
+
+
+def least_delta(deviation, epsilon):
+    """Of Gaussian noise on a sum of sensitivity 1 (Balle, Wang: Improving the Gaussian Mechanism, ICML 2018)."""
+    half = 0.5 / deviation
+    return stats.norm.cdf(half - epsilon * deviation) - np.exp(epsilon) * stats.norm.cdf(-half - epsilon * deviation)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_all_sums_together_have_the_epsilon(epsilon):
+    settings = Privacy(epsilon=epsilon, radius=1.0, releases=9)
+    assert least_delta(settings.multiplier / 3, epsilon) == pytest.approx(1e-5, rel=1e-3)
+    sizes, bounds = {"a": 400, "b": 9, "c": 3}, {"a": 2.0, "b": 5.0, "c": 0.0}
+    scales = settings.scales(bounds, sizes)
+    assert sum((bounds[name] / scales[name]) ** 2 for name in "ab") == pytest.approx(settings.multiplier**-2)
+    assert scales["c"] == 0.0
+    assert 3 * settings.own_scales(bounds, sizes, 10)["a"] == pytest.approx(scales["a"])
+
+
+@pytest.mark.parametrize("rng", [None, np.random.default_rng(1)], ids=["opendp", "simulated"])
+def test_noise_is_discrete_and_gaussian(rng):
+    noise = draw_noise(20_000, 3.0, step := step_of(1.7), rng)
+    np.testing.assert_array_equal(noise / step, np.rint(noise / step))
+    assert noise.std() == pytest.approx(3.0, rel=0.04)  # 8 standard errors
+    assert stats.kstest(noise / 3.0, "norm").pvalue > 1e-9
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_rows_in_sums_are_bounded_and_their_sums_exact(form):
+    rows = bounded_rows(form(SHARDS[0]), 3.0)
+    dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
+    lengths, own = np.linalg.norm(dense, axis=1), np.linalg.norm(SHARDS[0], axis=1)
+    assert np.all(lengths <= 3.0)
+    np.testing.assert_allclose(lengths, np.minimum(own, 3.0), atol=3e-4)
+    for terms in (dense, np.einsum("ni,nj->nij", dense, dense)):
+        np.testing.assert_array_equal(terms.sum(axis=0), terms[::-1].cumsum(axis=0)[-1])
+
+
+REQUESTS = {
+    "moments": SumMoments(),
+    "cells": SumCells(centers=SHARDS[0][:5]),
+    "products": MultiplyKernel(
+        **{"width": 4, "dense": SHARDS[0][:3], "before": 0, "kernel": COLUMNS, "precision": "float64", "tol": 0.0},
+        basis=2 * np.eye(3),
+        sums=True,
+    ),
+    "linear products": MultiplyKernel(
+        **{"width": 4, "dense": np.eye(4), "before": 0, "kernel": Linear(), "precision": "float64", "tol": 0.0},
+        basis=np.eye(4),
+    ),
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_one_row_changes_no_sum_by_more_than_its_sensitivity(request_):
+    def sums(X):
+        client = CentroidKPCAClient(X, privacy=RUN)
+        client.memory.clear()
+        return client._respond(getattr(client, client.handlers[type(request_).__name__][1]), request_, {}).arrays()
+
+    bounds, changes = request_.sensitivity(RUN.radius), dict.fromkeys(request_.sensitivity(RUN.radius), 0.0)
+    for extreme in (100 * np.eye(4)[0], -3 * np.eye(4)[1], SHARDS[0][0], np.zeros(4)):
+        before, after = sums(SHARDS[0]), sums(np.vstack([extreme, SHARDS[0]]))
+        assert before.keys() == bounds.keys()
+        for name, bound in bounds.items():
+            change = float(np.linalg.norm(after[name] - before[name]))
+            assert change <= bound, name
+            changes[name] = max(changes[name], change)
+    assert all(changes[name] >= 0.3 * bound for name, bound in bounds.items()), "a bound that is far too large"
+
+
+def epsilon_seen(noise_share, runs=2000):
+    """Return the least epsilon that a canary, a row as long as any, shows in so many runs with and without it."""
+    request, canary = SumMoments(), 3.0 * np.eye(4)[0]
+    one = replace(BOUND, releases=1)
+    sizes, bounds = {"sums": 4, "squares": 4}, request.sensitivity(one.radius)
+    values = []
+    for rng, row in ((np.random.default_rng(2), canary), (np.random.default_rng(3), np.zeros(4))):
+        total = np.zeros(runs)
+        for shard in (SHARDS[0], SHARDS[1], np.vstack([SHARDS[2], row])):
+            scales = one.own_scales(bounds, sizes, 3)
+            reply = CentroidKPCAClient(shard, privacy=one).sum_moments(request)
+            for name, array in reply.arrays().items():  # the likelihood's exponent, of the first column
+                scale = noise_share * scales[name]
+                noise = draw_noise(runs, scale, step_of(bounds[name]), rng)
+                total += (array[0] + noise) * bounds[name] / scale**2
+        values.append(total)
+    seen = 0.0
+    for threshold in np.quantile(np.concatenate(values), np.linspace(0.04, 0.96, 24)):
+        hits, alarms = (int(np.count_nonzero(own > threshold)) for own in values)
+        least = stats.binomtest(hits, runs).proportion_ci(0.999).low
+        most = stats.binomtest(alarms, runs).proportion_ci(0.999).high
+        seen = max(seen, np.log(max(least - one.delta, 1e-9) / most))
+    return seen
+
+
+def test_a_canary_shows_less_than_the_stated_epsilon_and_more_than_a_tenth_of_it():
+    assert 0.1 * BOUND.epsilon < epsilon_seen(1.0) < BOUND.epsilon
+    assert epsilon_seen(0.2) > BOUND.epsilon, "noise that is too small is seen"
+
+
+CHOSEN = CentroidKPCA("auto", COLUMNS, n_landmarks=6, max_components=3)
+
+
+@pytest.mark.parametrize("strategy", [KMEANS, KPCA, CHOSEN], ids=["clusters", "components", "chosen"])
+def test_every_sum_of_a_run_has_noise_of_the_stated_size(strategy, monkeypatch):
+    replies, errors, mask, sum_of = [], [], MaskKeys.mask, RunningProtocol._sum_of
+    monkeypatch.setattr(MaskKeys, "mask", lambda keys, reply, *more: replies.append(reply) or mask(keys, reply, *more))
+
+    def compared(running, masked):
+        total, request = sum_of(running, masked), running._pending.of_client(0)
+        settled = running._execution.settings.privacy
+        bounds, arrays = request.sensitivity(3.0), total.arrays()
+        scales = settled.scales(bounds, {name: array.size for name, array in arrays.items()})
+        for name, array in arrays.items():
+            off = array - sum(reply.arrays()[name] for reply in replies)
+            if not scales[name]:
+                assert not array.any()
+            else:  # of three sites two have enough noise for all
+                errors.extend((off / (scales[name] * np.sqrt(3 / 2))).ravel())
+        replies.clear()
+        return total
+
+    monkeypatch.setattr(RunningProtocol, "_sum_of", compared)
+    result = strategy.fit(SHARDS, evaluate=True, sums="masked", privacy=BOUND)
+    assert stats.kstest(errors, "norm").pvalue > 1e-4
+    assert any("epsilon = 2, delta = 1e-05 for one row added or removed at one" in text for text in result.findings)
+
+
+def test_with_much_epsilon_a_run_has_the_numbers_of_rows_without_groups():
+    much = KPCA.fit(SHARDS, sums="masked", privacy=Privacy(epsilon=1e7, radius=99.0)).model
+    alone = replace(KPCA, least=1).fit(SHARDS).model
+    np.testing.assert_allclose(much.eigenvalues_, alone.eigenvalues_, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "sentence"),
+    [
+        (DKPCA(2), {}, r"privacy: \w+ has no noise, as one row may change it by any amount; allowed: methods such as"),
+        (replace(KMEANS, centroids="local"), {}, "privacy: LocalCenters has no noise"),
+        (CentroidKMeans(2), {}, r"the width of RBF\(.*\) would be computed from the rows.* allowed: a number, such as"),
+        (KMEANS, {"sums": "plain"}, 'privacy needs sums = "masked"'),
+        (
+            KMEANS,
+            {"privacy": replace(BOUND, colluders=3)},
+            "colluders = 3, but must be less than the number of sites, 3",
+        ),
+        (KMEANS, {"prepare": Prepare()}, "and tables that are prepared already"),
+    ],
+)
+def test_a_run_whose_noise_would_not_cover_all_of_it_is_refused(strategy, more, sentence):
+    with pytest.raises(InputError, match=sentence):
+        strategy.fit(SHARDS, **{"sums": "masked", "privacy": BOUND, **more})
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    privacy._deviation.cache_clear()
+    with pytest.raises(InputError, match=r"pip install 'fedkernel\[privacy\]'"):
+        _ = RUN.multiplier
+
+
+def test_a_site_that_leaves_its_noise_out_is_seen_unless_it_lies(monkeypatch):
+    mask = MaskKeys.mask
+    monkeypatch.setattr(
+        MaskKeys, "mask", lambda keys, *args: mask(keys, *args[:3], None if keys.number == 1 else args[3])
+    )
+    with pytest.raises(ProtocolError, match=r"round 1 \(SumMoments\), client 1: ColumnMoments is sent without noise"):
+        KMEANS.fit(SHARDS, sums="masked", privacy=BOUND)
+
+
+def approved(folder, policy="", **more):
+    nodes = list(nodes_of(folder, NAMES, [TABLE] * 3, policy))
+    keys = [KeyPair.read(node["identity"]).public.hex() for node in nodes]
+    own = {"sums": "masked", "identities": keys, "align": False, "privacy": RUN}
+    study = study_of(KPCA, NAMES, **(own | more))
+    approve_at(folder, NAMES, study)
+    return nodes, study
+
+
+LIMIT = "[limits.total]\nrows = 0\nepsilon = 3.0\n"
+
+
+def test_sites_add_their_noise_and_count_their_epsilon(tmp_path):
+    nodes, study = approved(tmp_path, LIMIT)
+    with Approved(study, nodes) as grid:
+        settings = settings_of(study.runs[0])
+        model = KPCA.run(grid, settings).model
+    assert np.all(np.isfinite(model.coefficients_))
+    with Approved(study, nodes) as grid:  # again, with the same noise
+        np.testing.assert_array_equal(KPCA.run(grid, settings).model.coefficients_, model.coefficients_)
+    study = Study(name="again", runs=[run.model_copy(update={"id": "again"}) for run in study.runs])
+    approve_at(tmp_path, NAMES, study)
+    with (
+        Approved(study, nodes) as grid,
+        pytest.raises(ProtocolError, match="epsilon = 4 would be spent in all runs, but"),
+    ):
+        KPCA.run(grid, replace(settings, run="again"))
+    assert list(read_outbox(tmp_path / NAMES[0]).departures)[-1].standing.total.epsilon == 2.0
+
+
+def test_a_site_refuses_what_has_no_noise(tmp_path):
+    flower_internals.ensure_task_identity()
+    plan = (*KPCA.plan(3, 0), *KPCA.evaluation_plan())
+    (node, *_), study = approved(tmp_path, plan=plan, privacy=replace(RUN, releases=3))
+    approve(tmp_path / "out", study.sha256, 1000.0)
+    own = {name: node[name] for name in ("identity", "pins", "policy")}
+    target = Target(tmp_path, Job(runs=study.runs, study=study), **own)
+    header = {"pair": "CentroidKPCAClient", "sums": "masked", "alike": True, "privacy": study.runs[0].privacy.text}
+    target.ask = partial(lambda ask, *asked, **config: ask(*asked[:2], **{**header, **config}), target.ask)
+    target.begin()
+    cells = SumCells(centers=TABLE[:6])
+    assert "privacy = '' in the request, but run 'trial' has" in target.ask(cells, privacy="")
+    assert all(from_content(MaskedSum, target.ask(cells, round=number)).noisy for number in (1, 2, 3))
+    landmarks = {**CarriesRows.of(TABLE[:6]), "before": 0, "kernel": COLUMNS, "precision": "float64", "tol": 2.0**-26}
+    products = MultiplyKernel(**landmarks, basis=np.eye(6))
+    assert "would be sum 4 with noise, of 3 that epsilon is for" in target.ask(products, round=4)
