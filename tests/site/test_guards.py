@@ -158,7 +158,9 @@ def test_what_is_left_of_a_direction_that_is_known_to_few_digits_is_none():
 
 
 NO_PROBES = {
-    "combine columns, over all rows alike": ("MultiplyGram.vector", "IterationRequest.map", "ScoreRows.whitening"),
+    "combine columns, over all rows alike": (
+        *("MultiplyGram.vector", "MultiplyKernel.basis", "IterationRequest.map", "ScoreRows.whitening"),
+    ),
     "combine columns, for replies that have a number of each row whatever they are": ("CombineFeatures.vector",),
     "are points among the rows, which all rows are compared with": (
         *("CarriesRows.dense", "LabelRows.centers", "SumCells.centers"),
