@@ -38,6 +38,7 @@ COMMANDS = {
     "study_approval": {"study": "Show a study, which is all that sites will be asked, and approve it."},
     "policy": {"policy": "Write and check a site's policy: what its operator allows."},
     "outbox": {"outbox": "Show and check the record of what has left a site."},
+    "receipt": {"receipt": "Make and check signed receipts of what left a site in a run."},
 }
 """By module of `experiments.commands`: its commands, and the sentence of each in the list of all."""
 

@@ -86,7 +86,7 @@ def identity(
     name: Annotated[str, Option(help="The site's name.")] = "NAME",
     public: Annotated[
         bool,
-        Option("--public", help="Print the public key, for the study of masked sums, in place of its fingerprint."),
+        Option("--public", help="Print the public keys, for a study of masked sums, in place of the fingerprint."),
     ] = False,
 ) -> None:
     """Make a site's key for letters and masked sums, and print its fingerprint for other sites' pins."""
@@ -96,7 +96,7 @@ def identity(
         KeyPair.new().write(path)
         print_status(f"wrote {path}: only this site is to have it")
     own = KeyPair.read(path)
-    print_line(f'{name} = "{own.public.hex() if public else own.fingerprint}"')
+    print_line(f'{name} = "{own.listed if public else own.fingerprint}"')
 
 
 def serve(  # noqa: PLR0917 - one option each

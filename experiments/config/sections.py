@@ -141,8 +141,8 @@ class Sites(pydantic.BaseModel):
         if self.identities and self.identities.keys() != set(self.sites):
             raise ValueError(f"identities has keys of {', '.join(self.identities)}; allowed: one for each of the sites")
         for name, key in self.identities.items():
-            if not re.fullmatch("[0-9a-f]{64}", key):
-                printed = "64 hexadecimal digits, as fedkernel identity --public prints them"
+            if not re.fullmatch("[0-9a-f]{128}", key):
+                printed = "128 hexadecimal digits, as fedkernel identity --public prints them"
                 raise ValueError(f"identities.{name} = {key!r} is no public key; allowed: {printed}")
         return self
 

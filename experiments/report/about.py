@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from experiments.config import Experiment, Shards, Sites
@@ -11,7 +12,9 @@ from fedkernel.data import DataSpec, Prepare
 from fedkernel.ground import load_class
 from fedkernel.models import ERROR_ROUNDING, metric_of
 from fedkernel.protocol import whole_table_text
+from fedkernel.site import RECEIPTS, described, faults_of, read_receipts
 from fedkernel.strategy import KernelStrategy
+from fedkernel.wire import HASH_DIGITS
 
 Shapes = Sequence[tuple[int, int]]
 """Rows and columns of each client's table."""
@@ -55,6 +58,18 @@ def data_lines(
         lines.append(("prepared", "; ".join(_steps(prepare, experiment, dropped))))
     lines += [(f"swept: {name}", ", ".join(map(str, values))) for name, values in experiment.swept.items()]
     return lines
+
+
+def receipt_lines(out: Path, data: DataSpec | Shards | Sites) -> list[Line]:
+    """Describe the receipts that sites have handed over into an experiment's folder; empty if there are none."""
+    receipts = read_receipts(sorted((out / RECEIPTS).glob("**/*.json")))
+    if not receipts or not isinstance(data, Sites):
+        return []
+    own = {name: [it for it in receipts if it.site == name] for name in data.sites}
+    studies = ", ".join(sorted({it.study[:HASH_DIGITS] or "none" for it in receipts}))
+    signed = f"of study {studies}, {'signatures valid' if data.identities else 'signers unknown'}"
+    texts = [f"{name}: {described(its)}" for name, its in own.items() if its]
+    return [("receipts", "; ".join(faults_of(receipts, data.identities) or [signed, *texts]))]
 
 
 def _data(data: DataSpec | Shards | Sites) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from experiments import results
 from experiments.claims import Claim
 from experiments.config import Experiment
-from experiments.report.about import data_lines, metric_lines
+from experiments.report.about import data_lines, metric_lines, receipt_lines
 from experiments.report.cells import NOT_APPLICABLE, count, seconds, settings, short_names, swept_of, with_spread
 from experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
 from experiments.report.table_formats import Layout
@@ -107,7 +107,8 @@ def write_report(
         findings=[*results.recommendations(runs), *results.findings(runs)],
         sizes=size_rows(runs, pictures),
         costs=cost_tables(summaries, costs),
-        data=data_lines(experiment, shapes, results.read_columns(out, runs), dropped),
+        data=data_lines(experiment, shapes, results.read_columns(out, runs), dropped)
+        + receipt_lines(out, experiment.data),
         metrics=metric_lines({name: metric_of(name).heading for name in (*worth, *costs)} | TRAFFIC | SIZES),
         first=first,
         figures=[pair for pair in drawn if pair not in first],

@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         accept_former_names,
         check_at_most,
         explain,
+        read_json,
         read_table,
         unknown_name,
         value_object,

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from fedkernel.ground.errors import InputError, shortened
 
 T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
 
 
 def check_at_most(name: str, value: int, most: int, bound: str = "the number of rows, ", note: str = "") -> None:
@@ -55,6 +56,17 @@ def read_table(text: str) -> dict[str, Any]:
             raise InputError(f"a {kind} has {len(inner):,} entries; allowed are {MOST_ENTRIES:,}")
         pending += [entry for entry in inner if isinstance(entry, dict | list)]
     return table
+
+
+def read_json(kind: type[ModelT], text: str, what: str, refused: type[Exception]) -> ModelT:
+    """Read a model from another party's JSON; raises `refused`, with the name `what`, if it is not valid."""
+    try:
+        read_table(text)
+        return kind.model_validate_json(text)
+    except pydantic.ValidationError as error:
+        raise refused(f"{what} is not valid: {explain(error)}") from None
+    except InputError as error:
+        raise refused(f"{what} is not valid: {error}") from None
 
 
 MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")

@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -48,6 +49,7 @@ KEY_BYTES, SEALING_BYTES, TAG_BYTES = 32, 64, 16
 """Bytes of an X25519 key, of a letter's AES-SIV key, and of its authentication tag."""
 
 _FORM = b"fedkernel letters 2: KK 25519 AES-256-SIV SHA256"
+_SIGNING = b"fedkernel receipts 1: Ed25519 HKDF-SHA256"
 
 Peer = TypeVar("Peer", int, str)
 
@@ -95,6 +97,17 @@ class KeyPair:
     def public(self) -> bytes:
         """Public key, 32 bytes."""
         return X25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
+
+    @cached_property
+    def signing(self) -> Ed25519PrivateKey:
+        """Ed25519 key of the identity, derived since X25519 keys cannot sign."""
+        derived = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=_SIGNING).derive(self.private)
+        return Ed25519PrivateKey.from_private_bytes(derived)
+
+    @property
+    def listed(self) -> str:
+        """Public keys that a study lists, 64 hexadecimal digits each: for masks, and of `signing`."""
+        return (self.public + self.signing.public_key().public_bytes_raw()).hex()
 
     @property
     def fingerprint(self) -> str:

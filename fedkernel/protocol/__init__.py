@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from fedkernel.protocol.privacy import (
         ADJACENCY,
         Privacy,
+        basis_of_privacy,
         bounded_rows,
         count_releases,
         draw_noise,

@@ -30,6 +30,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import numpy as np
@@ -108,6 +109,13 @@ class Privacy:
             raise InputError(
                 f"privacy.colluders = {self.colluders}, but must be less than the number of sites, {sites}"
             )
+
+
+def basis_of_privacy() -> dict[str, str]:
+    """Return the neighbouring tables, the mechanism and its accountant, with versions, for a receipt."""
+    accountant = f"privacy loss of one Gaussian (dp-accounting {version('dp-accounting')})"
+    mechanism = f"discrete Gaussian (opendp {version('opendp')})"
+    return {"adjacency": ADJACENCY, "mechanism": mechanism, "accountant": accountant}
 
 
 @cache

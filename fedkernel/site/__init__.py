@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         USUAL_SECONDS,
     )
     from fedkernel.site.policy_forecast import TABLE, ReplyBounds, foreseen, needed_share, reply_bounds, table_shares
+    from fedkernel.site.privacy_receipt import RECEIPTS, described, faults_of, read_receipts, write_receipts
     from fedkernel.site.resource_limits import within_seconds
     from fedkernel.site.result_files import MOST_CSV_COLUMNS, RunRows
     from fedkernel.site.row_order import find_rows

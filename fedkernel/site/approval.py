@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,7 +79,18 @@ def not_approved(sha256: str) -> str:
     return f"study {sha256[:HASH_DIGITS]} is not approved; to approve it: fedkernel study approve {sha256} --out FOLDER"
 
 
-SIGNATURE = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")  # a public key and a signature, in hexadecimal digits
+def signature_of(private: Ed25519PrivateKey, signed: bytes) -> str:
+    """Return public key, colon, and signature of some bytes, in hexadecimal."""
+    return f"{private.public_key().public_bytes_raw().hex()}:{private.sign(signed).hex()}"
+
+
+def signer_of(signature: str, signed: bytes) -> str:
+    """Return the public key of a text of `signature_of`; empty if it does not verify."""
+    public, _, digits = signature.partition(":")
+    with suppress(InvalidSignature, ValueError):
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(digits), signed)
+        return public
+    return ""
 
 
 def _signed(sha256: str) -> bytes:
@@ -87,7 +99,7 @@ def _signed(sha256: str) -> bytes:
 
 
 def sign(sha256: str, key: Path) -> str:
-    """Sign a study's hash by an Ed25519 key's PEM file; return public key, colon, and signature, in hexadecimal."""
+    """Sign a study's hash by an Ed25519 key's PEM file, as `signature_of`."""
     try:
         private = load_pem_private_key(read_secret(key), password=None)
     except OSError as error:
@@ -96,21 +108,12 @@ def sign(sha256: str, key: Path) -> str:
         private = None
     if not isinstance(private, Ed25519PrivateKey):
         raise InputError(f"{key} is no Ed25519 key without a password; openssl genpkey -algorithm ed25519 writes one")
-    return f"{private.public_key().public_bytes_raw().hex()}:{private.sign(_signed(check_hash(sha256))).hex()}"
+    return signature_of(private, _signed(check_hash(sha256)))
 
 
 def is_signed(sha256: str, signatures: Iterable[str], signers: Sequence[str]) -> bool:
     """Return whether a signature of this study verifies under one of the trusted signers' public keys."""
-    for text in signatures:
-        match = SIGNATURE.fullmatch(text)
-        if match is None or match[1] not in signers:
-            continue
-        try:
-            Ed25519PublicKey.from_public_bytes(bytes.fromhex(match[1])).verify(bytes.fromhex(match[2]), _signed(sha256))
-        except (InvalidSignature, ValueError):
-            continue
-        return True
-    return False
+    return any(text[:64] in signers and signer_of(text, _signed(sha256)) in signers for text in signatures)
 
 
 def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fedkernel import wire
 from fedkernel.ground import InputError, RefusedError, open_for_owner
-from fedkernel.protocol import Plan, PlanPosition, advance, once, share_text
+from fedkernel.protocol import Plan, PlanPosition, Privacy, advance, once, share_text
 from fedkernel.site.policy import EPSILON_RULE, SHARE_RULE, Limits, Policy, ReplySize
 from fedkernel.site.raw_request import RawRequest
 
@@ -70,6 +70,7 @@ class RunProgress(pydantic.BaseModel):
     - `commitments`: digest of the sites' commitments to the joint seed; empty: not received yet.
     - `seed`: the joint seed; None: not drawn yet.
     - `masked`: the last round with a reply under masks, since the latest start. `sums`: number of such replies.
+    - `privacy`: of the run.
     - `ended`: whether a computed reply of masked sums was refused since then: each refusal tells of one site's numbers.
     """
 
@@ -84,6 +85,7 @@ class RunProgress(pydantic.BaseModel):
     seed: Count | None = None
     masked: Count = 0
     sums: Count = 0
+    privacy: Privacy | None = None
     ended: bool = False
 
     def with_reply(self, size: ReplySize) -> "RunProgress":
@@ -183,7 +185,7 @@ class Gate:
             if fault := self.policy.limits.total.epsilon_fault(self.run.id, own, total.epsilon):
                 raise RefusedError(EPSILON_RULE, f"{fault} ({EPSILON_RULE})")
         run = progress.run.model_copy(update={"begun": starts + 1})
-        return RunProgress(total=total, run=run)
+        return RunProgress(total=total, run=run, privacy=self.run.privacy)
 
     def _seed_update(self, progress: RunProgress, request: RawRequest) -> dict[str, str | int]:
         """Return a request's updates of the joint seed's fields; RefusedError for a request that comes too early."""

@@ -28,7 +28,7 @@ from fedkernel.ground import (
 )
 from fedkernel.kernel_width import WidthClient
 from fedkernel.numerics import Kernel
-from fedkernel.peers import check_pinned
+from fedkernel.peers import KEY_BYTES, check_pinned
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, check_plan
 from fedkernel.site.approval import approved_policy, check_approved
@@ -249,9 +249,13 @@ def _mask_keys(site: Site, run: RunSpec, key: str, *, pinned: bool) -> Callable[
     """
     if run.sums == "plain":
         return None
-    who, public = site.display_name, tuple(map(bytes.fromhex, run.identities or ()))
+    who, listed = site.display_name, run.identities or []
+    public = tuple(bytes.fromhex(keys)[:KEY_BYTES] for keys in listed)
     if site.identity is None:
         raise ShareableError(f"{who} has no key for masked sums; allowed: join --identity")
+    if listed[site.number] != site.identity.listed:
+        text = f"the run lists other keys for site {site.number} than its own, {site.identity.listed}"
+        raise ShareableError(f"{text} (fedkernel identity --public)")
     check_pinned({peer: key for peer, key in enumerate(public) if peer != site.number}, site.pins, run.sites or ())
     if pinned and not site.pins:
         text = f"{who} approves any study, so other sites' keys for masked sums need pins: join --pins (study.peers)"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -18,10 +18,9 @@ from fedkernel.ground import (
     Precision,
     ShareableError,
     Sums,
-    explain,
     installed_version,
     own_short_names,
-    read_table,
+    read_json,
     short_name,
     short_names,
 )
@@ -101,7 +100,7 @@ class RunSpec(pydantic.BaseModel):
       clusters.
     - `wire`: precision of the arrays in the method's messages, up and down.
     - `sums`: "masked" hides each site's reply in the sum over all (`fedkernel.wire.masked_sums`). `identities`: the
-      named sites' public keys for that, 64 hexadecimal digits each, in the order of `sites`.
+      named sites' public keys for that and for receipts (`KeyPair.listed`), in the order of `sites`.
     - `privacy`: of the sums, by noise; then all that leaves are such sums.
     """
 
@@ -128,7 +127,7 @@ class RunSpec(pydantic.BaseModel):
     compare: RunId | None = None
     wire: Precision = "float64"
     sums: Sums = "plain"
-    identities: list[Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]] | None = None
+    identities: list[Annotated[str, pydantic.Field(pattern="^[0-9a-f]{128}$")]] | None = None
     privacy: Privacy | None = None
 
     @pydantic.field_validator("data")
@@ -189,19 +188,6 @@ class RunSpec(pydantic.BaseModel):
         return shares_rows(self.parameters)
 
 
-ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
-
-
-def _from_json(kind: type[ModelT], text: str, what: str, refused: type[Exception]) -> ModelT:
-    try:
-        read_table(text)
-        return kind.model_validate_json(text)
-    except pydantic.ValidationError as error:
-        raise refused(f"{what} is not valid: {explain(error)}") from None
-    except InputError as error:
-        raise refused(f"{what} is not valid: {error}") from None
-
-
 class Study(pydantic.BaseModel):
     """An experiment's runs, for the sites' approval before the first request, and versions at the coordinator."""
 
@@ -237,7 +223,7 @@ class Study(pydantic.BaseModel):
     @classmethod
     def from_json(cls, text: str, what: str = "the study") -> "Study":
         """Read a study from its JSON; `what` names it in error texts."""
-        return _from_json(cls, text, what, InputError)
+        return read_json(cls, text, what, InputError)
 
     def check_run(self, run: RunSpec) -> None:
         """Raise ShareableError unless a run equals, as JSON, one of the study's runs."""
@@ -306,7 +292,7 @@ class Job(pydantic.BaseModel):
     @classmethod
     def from_json(cls, text: str) -> "Job":
         """Read a job from its JSON; ShareableError, in one sentence, if it is invalid."""
-        return _from_json(cls, text, "the job", ShareableError)
+        return read_json(cls, text, "the job", ShareableError)
 
     @property
     def folder(self) -> Path | None:

@@ -287,8 +287,8 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault():
     done = call("--help")
     assert done.exit_code == 0
     commands = [name for names in cli.COMMANDS.values() for name in names]
-    expected = "advise certs check compare identity join list new outbox policy predict report run serve show study"
-    assert sorted(commands) == [*expected.split(), "transform"]
+    expected = "advise certs check compare identity join list new outbox policy predict receipt report run serve show"
+    assert sorted(commands) == [*expected.split(), "study", "transform"]
     assert [name for name in commands if not re.search(rf"^\W*{name} ", done.stdout, re.MULTILINE)] == []
     tables = {("check",): "[prepare]", ("study", "sign"): "[data]", ("study", "show"): "[data]", ("serve",): "[data]"}
     for command, table in tables.items():  # not read as markup

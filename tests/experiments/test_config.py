@@ -153,7 +153,7 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path, kernel, says):
             'data={sites=["a"], identities={b="1"}}',
             "data: identities has keys of b; allowed: one for each of the sites",
         ),
-        ('data={sites=["a"], identities={a="1f"}}', "data: identities.a = '1f' is no public key; allowed: 64 hexadec"),
+        ('data={sites=["a"], identities={a="1f"}}', "data: identities.a = '1f' is no public key; allowed: 128 hexade"),
         ('data={sites=["rome"], rows=9}', "data.rows is not a known name here (allowed: sites, missing, share_model,"),
         ("strategy.a.colour=1", "strategy 'a': DKPCA: colour is not a known name here (allowed: n_components, "),
         ("strategy.a.method=PCA", "VFedPCA, or an address such as my_lab.pairs:Name"),

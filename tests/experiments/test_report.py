@@ -21,8 +21,10 @@ from experiments.report.plots import draw
 from experiments.results import Columns, Run, Spread, append_run, leading_metric, read_runs, summarise, write_shapes
 from experiments.running import run_experiment
 from fedkernel.data import PartitionSpec
-from fedkernel.ground import InputError
+from fedkernel.ground import InputError, write_atomic
 from fedkernel.models import METRICS, check_metric, compute_metrics, metric_of
+from fedkernel.site import RECEIPTS
+from fedkernel.site.privacy_receipt import PrivacyReceipt
 
 
 def experiment(title="", text="", options=None):
@@ -502,6 +504,12 @@ def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metr
     assert lines["floats up"] == "floats that all clients upload; in floats, lower is better."
     sites = experiment().model_copy(update={"data": Sites(sites=["north", "east"])})
     assert data_lines(sites, []) == [("data", "held by the sites north, east, each its own; none of it is here")]
+    own = {"left": {}, "refused": 0, "table_share": 0.5, "share_in_all": 0.5, "privacy": None, "versions": {}}
+    receipt = PrivacyReceipt(site="north", run="a", study="1" * 64, sha256="2" * 64, **own)
+    write_atomic(tmp_path / RECEIPTS / "a.json", lambda file: file.write(receipt.model_dump_json().encode()))
+    page = write_report(tmp_path, sites, an_experiment()).read_text(encoding="utf-8")
+    text = "north: only masked sums, 0.50 numbers for each entry of the table (0.50 in all its runs), no noise"
+    assert f"<dt>receipts</dt><dd>of study {'1' * 12}, signers unknown; {text}</dd>" in page
     rows = experiment().model_copy(
         update={"partition": PartitionSpec(kind="horizontal", method="dirichlet", alpha=0.5, shuffle=True, clients=13)}
     )

@@ -30,7 +30,7 @@ from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models import load_model
 from fedkernel.peers.run_key_file import KEY_FOLDER
 from fedkernel.run import Result, read_ledger
-from fedkernel.site import RunRows, approve, read_outbox
+from fedkernel.site import RECEIPTS, RunRows, approve, read_outbox, read_receipts
 from strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA
 
 CLUSTERS = """
@@ -87,6 +87,8 @@ def test_three_sites_with_their_own_rows(place, tls):
             assert set(stored) > {"ids"}
         for number, name in enumerate(NAMES):
             left = read_outbox(place / f"kept-{name}").departures
+            receipts = read_receipts((place / f"kept-{name}" / RECEIPTS).iterdir())
+            assert {(it.site, it.run) for it in receipts} == {(name, line.run) for line in left}
             for run in ("DKPCA__seed=0", "slow__seed=0"):
                 counted = read_ledger(place / "out" / "results" / run).of_client(number)
                 assert all(entry.sha256 for entry in counted.entries)

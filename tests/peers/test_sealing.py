@@ -54,6 +54,13 @@ def mixed(secrets, agreed):
     return keys[:64], keys[64:]
 
 
+def test_an_identity_signs_by_a_key_that_hkdf_derives_and_a_study_lists_both():
+    own, form = KeyPair(KEY[:32]), b"fedkernel receipts 1: Ed25519 HKDF-SHA256"
+    derived = hmac.digest(hmac.digest(bytes(32), own.private, "sha256"), form + b"\x01", "sha256")
+    signing = Ed25519PrivateKey.from_private_bytes(derived).public_key()
+    assert own.listed == (own.public + signing.public_bytes_raw()).hex()
+
+
 def test_keys_are_those_of_noise_kk_with_all_that_was_agreed_on():
     """So they depend on the run, on both clients and on all four keys, and nobody finds them without es, ss, ee and se.
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -11,13 +12,17 @@ from flwr.app import RecordDict
 from named_sites import NAMES, TABLE, settings_of
 from scipy.stats import chisquare
 from test_gate import Approved, Target, approve_at, nodes_of, study_of
+from typer.testing import CliRunner
 
 from clients.centroid_kpca import CellSums, CentroidKPCAClient, SumCells
+from experiments import cli
 from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.numerics import add_words, from_fixed_point, to_fixed_point
 from fedkernel.peers import KeyPair
 from fedkernel.run import RunningProtocol
-from fedkernel.site import approve, audit_log, read_outbox
+from fedkernel.site import approve, audit_log, read_outbox, read_receipts
+from fedkernel.site.approval import signature_of
+from fedkernel.site.privacy_receipt import SpentPrivacy
 from fedkernel.wire import Job, MaskedSum, MaskKeys, flower_internals, from_content, simulated_keys, sum_masked
 from strategies import CentroidKPCA
 
@@ -125,27 +130,95 @@ STRATEGY = CentroidKPCA(2, n_landmarks=6)
 
 def approved(folder, policy="", change=lambda keys: keys):
     nodes = list(nodes_of(folder, NAMES, [TABLE] * 3, f'[study]\nsums = "masked"\n{policy}'))
-    keys = change([KeyPair.read(node["identity"]).public.hex() for node in nodes])
+    keys = change([KeyPair.read(node["identity"]).listed for node in nodes])
     study = study_of(STRATEGY, NAMES, sums="masked", identities=keys, align=False)
     approve_at(folder, NAMES, study)
     return nodes, study
 
 
-def test_sites_that_let_nothing_else_leave_give_the_local_engine_s_numbers(tmp_path):
-    nodes, study = approved(tmp_path)
+def receipt(*arguments):
+    done = CliRunner().invoke(cli.app, ["receipt", *map(str, arguments)], env={"COLUMNS": "400"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """Folder of three sites after a run of masked sums, the model, and the sites' receipts."""
+    nodes, study = approved(folder := tmp_path_factory.mktemp("left"))
+    (folder / "study.json").write_text(study.text)
     with Approved(study, nodes) as grid:
         model = STRATEGY.run(grid, settings_of(study.runs[0])).model
+    calls = [["make", node["out"], "--name", node["name"], "--identity", node["identity"]] for node in nodes]
+    return folder, model, read_receipts(Path(receipt(*arguments)[1].strip()) for arguments in calls)
+
+
+def test_sites_that_let_nothing_else_leave_give_the_local_engine_s_numbers(left):
+    folder, model, _ = left
     np.testing.assert_array_equal(model.coefficients_, STRATEGY.fit([TABLE] * 3, sums="masked").model.coefficients_)
-    left = {line.reply: line.masked for line in read_outbox(tmp_path / NAMES[0]).departures}
-    assert left.pop("Introduction") == left.pop("Receipt") == 0
-    assert set(left.values()) == {3}
+    replies = {line.reply: line.masked for line in read_outbox(folder / NAMES[0]).departures}
+    assert replies.pop("Introduction") == replies.pop("Receipt") == 0
+    assert set(replies.values()) == {3}
+
+
+def verified(folder, receipts, *arguments):
+    paths = [folder / f"{number}.json" for number in range(len(receipts))]
+    for path, it in zip(paths, receipts, strict=True):
+        path.write_text(it.model_dump_json())
+    return receipt("verify", *paths, *arguments)
+
+
+def test_receipts_say_what_left_and_add_up(left, tmp_path):
+    folder, _, its = left
+    standing = read_outbox(folder / NAMES[0]).departures[-1].standing
+    assert its[0].left["CellSums"].keys() == its[0].sites == {3}
+    floats = [counts["floats"] for by_sites in its[0].left.values() for counts in by_sites.values()]
+    assert sum(floats) / TABLE.size == its[0].table_share == standing.run.share
+    code, table, faults = verified(tmp_path, its, "--study", folder / "study.json")
+    assert (code, faults, table.count("only masked sums, 0.74 numbers for"), "nothing" in table) == (0, "", 6, False)
+    spent = {"privacy": SpentPrivacy(epsilon=1.5, delta=1e-6), "left": {"CellSums": {1: {}}}, "signature": ""}
+    again = [its[0], *(its[0].model_copy(update={"run": run, **spent}) for run in "ab")]
+    code, table, faults = verified(tmp_path, again[1:], "--out", folder / NAMES[0])
+    assert (code, faults, table.count("nobody")) == (0, "", 2)
+    assert "other replies than masked sums, 1.5 numbers for each entry of the table (0.74 in all its" in table
+    assert "runs), epsilon 3, delta 2e-06" in table
+    assert verified(tmp_path, again)[1].count("checked against nothing") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "signs", "sentences"),
+    [
+        ({"table_share": 0.0}, False, ["north, run trial: it was changed after it was signed"]),
+        ({"signature": ""}, False, ["north, run trial: it is signed by nobody, but the site's key is "]),
+        ({"site": "south"}, True, ["south and south, run trial: two receipts", "south, run trial: it is signed by "]),
+        (
+            {"study": "1" * 64},
+            True,
+            ["north and east, run trial: they disagree", "north, run trial: it is of study 11"],
+        ),
+        (
+            {"left": {"CellSums": {2: {}}}},
+            True,
+            ["north and south, run trial: they disagree on the study or "],
+        ),
+        ({"sha256": "1" * 64}, True, ["north, run trial: its last line is not in the outbox of "]),
+    ],
+)
+def test_receipts_that_were_changed_or_contradict_others_are_told(left, tmp_path, changes, signs, sentences):
+    folder, _, (first, *others) = left
+    wrong, key = first.model_copy(update=changes), KeyPair.read(folder / f"{NAMES[0]}.pem").signing
+    if signs:
+        wrong = wrong.model_copy(update={"signature": signature_of(key, wrong.signed)})
+    against = ["--study", folder / "study.json", "--out", folder / NAMES[0]]
+    code, _, faults = verified(tmp_path, [wrong, *others], *against)
+    assert (code, [sentence for sentence in sentences if sentence not in faults]) == (1, [])
 
 
 @pytest.mark.parametrize(
     ("change", "policy", "sentence"),
     [
-        (lambda keys: [OTHER.public.hex(), *keys[1:]], "", "lists another key for site 0 than its own"),
-        (lambda keys: [*keys[:2], OTHER.public.hex()], "", r"the key of client 2 \(.*\) has fingerprint .* is pinned"),
+        (lambda keys: [OTHER.listed, *keys[1:]], "", "lists other keys for site 0 than its own"),
+        (lambda keys: [keys[0][:64] + keys[1][64:], *keys[1:]], "", "lists other keys for site 0 than its own"),
+        (lambda keys: [*keys[:2], OTHER.listed], "", r"the key of client 2 \(.*\) has fingerprint .* is pinned"),
         (lambda keys: keys, 'approve = "any"\n', "other sites' keys for masked sums need pins: join --pins"),
     ],
 )

@@ -16,9 +16,9 @@ from fedkernel.data import Prepare
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import RBF, Linear
 from fedkernel.peers import KeyPair
-from fedkernel.protocol import CarriesRows, Privacy, bounded_rows, draw_noise, privacy, step_of
+from fedkernel.protocol import CarriesRows, Privacy, basis_of_privacy, bounded_rows, draw_noise, privacy, step_of
 from fedkernel.run import RunningProtocol
-from fedkernel.site import approve, read_outbox
+from fedkernel.site import approve, read_outbox, read_receipts, write_receipts
 from fedkernel.wire import Job, MaskedSum, MaskKeys, Study, flower_internals, from_content
 from strategies import DKPCA, CentroidKMeans, CentroidKPCA
 
@@ -200,7 +200,7 @@ def test_a_site_that_leaves_its_noise_out_is_seen_unless_it_lies(monkeypatch):
 
 def approved(folder, policy="", **more):
     nodes = list(nodes_of(folder, NAMES, [TABLE] * 3, policy))
-    keys = [KeyPair.read(node["identity"]).public.hex() for node in nodes]
+    keys = [KeyPair.read(node["identity"]).listed for node in nodes]
     own = {"sums": "masked", "identities": keys, "align": False, "privacy": RUN}
     study = study_of(KPCA, NAMES, **(own | more))
     approve_at(folder, NAMES, study)
@@ -225,7 +225,10 @@ def test_sites_add_their_noise_and_count_their_epsilon(tmp_path):
         pytest.raises(ProtocolError, match="epsilon = 4 would be spent in all runs, but"),
     ):
         KPCA.run(grid, replace(settings, run="again"))
-    assert list(read_outbox(tmp_path / NAMES[0]).departures)[-1].standing.total.epsilon == 2.0
+    (receipt,) = read_receipts(write_receipts(tmp_path / NAMES[0], NAMES[0], None))
+    assert receipt.privacy is not None
+    assert receipt.privacy.model_dump() == {**vars(RUN), **basis_of_privacy()}
+    assert read_outbox(tmp_path / NAMES[0]).departures[-1].standing.total.epsilon == 2.0
 
 
 def test_a_site_refuses_what_has_no_noise(tmp_path):

@@ -1,0 +1,136 @@
+"""Receipt of a run's departures from a site, signed by the site's identity, for people outside the site.
+
+It follows from the outbox at any time. It reveals numbers and sizes of replies and refusals, which the coordinator
+knows, and totals of all runs, which tell how much left for others. It has no hash of the table, since guesses of a row
+could be tried with one. A signature proves who says so, not that it is true: a site can rewrite its outbox.
+"""
+
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from operator import methodcaller
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from fedkernel.ground import InputError, installed_version, read_json, write_atomic
+from fedkernel.peers import KeyPair
+from fedkernel.protocol import basis_of_privacy, share_text
+from fedkernel.site.approval import signature_of, signer_of
+from fedkernel.site.audit_log_reader import Count, Departure, Hash, departures_of
+from fedkernel.site.policy import EXEMPT
+from fedkernel.wire import HASH_DIGITS
+
+RECEIPTS = "receipts"  # folder of receipts in a site's, and of handed-over ones in an experiment's
+
+Amount = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+
+
+class SpentPrivacy(pydantic.BaseModel, extra="allow", frozen=True):
+    """Privacy that noise gave a run: `epsilon`, `delta`, and other plain values such as adjacency and accountant."""
+
+    epsilon: Amount
+    delta: Amount
+
+
+class PrivacyReceipt(pydantic.BaseModel, extra="forbid", frozen=True):
+    """Receipt of a run, over all its starts, at the `site`; `study`: SHA-256 of the approved one.
+
+    - `left`: by type of reply, and number of sites in whose sum masks hide it (1: it can be read alone), the number of
+      replies and their `floats`, `letters` and `rows` as in `Departure`. `refused`: number of refused requests.
+    - `table_share`, `share_in_all`: numbers that left per entry of the table, in this run and in all until its end.
+    - `sha256`: of the run's last line in the outbox, and so of all lines before.
+    - `privacy`: None without noise. `signature`: of all the rest, see `signature_of`; empty without an identity.
+    """
+
+    form: Literal["fedkernel receipt 1"] = "fedkernel receipt 1"
+    site: str
+    run: str
+    study: Hash | Literal[""]
+    left: dict[str, dict[Annotated[int, pydantic.Field(ge=1)], dict[str, Count]]]
+    refused: Count
+    table_share: Amount
+    share_in_all: Amount
+    sha256: Hash
+    privacy: SpentPrivacy | None
+    versions: dict[str, str]
+    signature: str = ""
+
+    @property
+    def signed(self) -> bytes:
+        """Canonical JSON of all but the signature."""
+        table = self.model_dump(mode="json", exclude={"signature"})
+        return json.dumps(table, sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def signer(self) -> str:
+        """Public key of the signature, 64 hexadecimal digits; empty if there is none, or a wrong one."""
+        return signer_of(self.signature, self.signed)
+
+    @property
+    def sites(self) -> set[int]:
+        """Numbers of sites in `left`, but for replies that a policy of masked sums exempts."""
+        return {sites for reply, by_sites in self.left.items() if reply not in EXEMPT for sites in by_sites}
+
+
+def read_receipts(paths: Iterable[Path]) -> list[PrivacyReceipt]:
+    """Read receipts, whose signatures are not checked; InputError at the first that is none."""
+    return [read_json(PrivacyReceipt, path.read_text("utf-8", "replace"), str(path), InputError) for path in paths]
+
+
+def write_receipts(out: Path, site: str, identity: KeyPair | None) -> list[Path]:
+    """Write a receipt for each run of each study in an outbox into its folder's `RECEIPTS`, and return the paths."""
+    runs: dict[tuple[str, str], list[tuple[Departure, str]]] = {}
+    for line, sha256 in departures_of(out):
+        if line.standing.run.begun:
+            runs.setdefault((line.run, line.study), []).append((line, sha256))
+    versions = {name: version(name) for name in ("cryptography", "flwr", "numpy")} | {"fedkernel": installed_version()}
+    paths = []
+    for (run, study), lines in runs.items():
+        left: dict[str, Any] = {line.reply: defaultdict(Counter) for line, _ in lines if line.reply}
+        for line, _ in lines:
+            if line.reply:
+                counts = {"replies": 1, "floats": line.floats, "letters": line.letters, "rows": line.rows}
+                left[line.reply][max(1, line.masked)].update(counts)
+        refused, (end, sha256) = sum(bool(line.refused) for line, _ in lines), lines[-1]
+        shares = {"table_share": end.standing.run.share, "share_in_all": end.standing.total.share}
+        table = {"site": site, "run": run, "study": study, "left": left, "refused": refused, "sha256": sha256, **shares}
+        spent = None if (own := end.standing.privacy) is None else {**vars(own), **basis_of_privacy()}
+        receipt = PrivacyReceipt.model_validate({**table, "privacy": spent, "versions": versions})
+        if identity is not None:
+            receipt = receipt.model_copy(update={"signature": signature_of(identity.signing, receipt.signed)})
+        path = out / RECEIPTS / f"{run}-{study[:HASH_DIGITS] or 'no-study'}.json"
+        paths.append(write_atomic(path, methodcaller("write", receipt.model_dump_json(indent=1).encode()), 0o600))
+    return paths
+
+
+def described(receipts: Sequence[PrivacyReceipt]) -> str:
+    """Return the sum of one site's receipts as a text; epsilons and deltas add up (basic composition)."""
+    masked = "other replies than" if any(1 in it.sites for it in receipts) else "only"
+    share, in_all = sum(it.table_share for it in receipts), max(it.share_in_all for it in receipts)
+    spent = [it.privacy for it in receipts if it.privacy is not None]
+    epsilon, delta = (sum(getattr(privacy, name) for privacy in spent) for name in ("epsilon", "delta"))
+    noise = f"epsilon {epsilon:g}, delta {delta:g}" if len(spent) == len(receipts) else "no noise"
+    numbers = f"{share_text(share)} numbers for each entry of the table ({share_text(in_all)} in all its runs)"
+    return f"{masked} masked sums, {numbers}, {noise}"
+
+
+def faults_of(receipts: Sequence[PrivacyReceipt], keys: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each contradiction in receipts; `keys`: of sites by name, see `KeyPair.listed`."""
+    faults = []
+    for it in receipts:
+        who, signer, key = f"{it.site}, run {it.run}", it.signer, keys.get(it.site, "")[-64:]
+        if it.signature and not signer:
+            faults.append(f"{who}: it was changed after it was signed")
+        elif key not in ("", signer):
+            faults.append(f"{who}: it is signed by {signer or 'nobody'}, but the site's key is {key}")
+    for it, other in itertools.combinations(receipts, 2):
+        who = f"{it.site} and {other.site}, run {it.run}"
+        if (it.site, it.run, it.study) == (other.site, other.run, other.study):
+            faults.append(f"{who}: two receipts of one site; allowed: the latest")
+        elif it.site != other.site and it.run == other.run and (it.study, it.sites) != (other.study, other.sites):
+            faults.append(f"{who}: they disagree on the study or the number of sites")
+    return faults
