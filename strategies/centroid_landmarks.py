@@ -39,6 +39,9 @@ from strategies.shared_centroids import (
 NOISE_SHARE = 0.2
 """Largest share of the radius that noise moves a centre by, if fewer centres allow that."""
 
+AGREEMENT_LOST = {0.15: "hardly anything", 0.25: "up to a fifth", 0.5: "up to a third", math.inf: "a third or more"}
+"""Share of the agreement with classes that noise takes, by that share of the radius: ``benchmarks/privacy.toml``."""
+
 
 class Sizes(NamedTuple):
     """Number of centres |Y| and of rounds T, and the findings if they are few."""
@@ -101,15 +104,14 @@ class CentroidLandmarks(ABC):
         sizes = self._sizes_by_entries(cohort)
         if privacy is None:
             return sizes
-        number, rows, d = sizes.landmarks, sum(member.rows for member in cohort), cohort[0].columns
+        rows, d, number = sum(member.rows for member in cohort), cohort[0].columns, sizes.landmarks
         # one centre's error by noise of length z radius sqrt(d) is that over its number of rows, some N / |Y|
         share = privacy.multiplier * math.sqrt(d) / rows
         if self.n_landmarks is None:
             number = min(number, max(2 * self.wanted[0], int(NOISE_SHARE / share)))
-        if share * number <= 1.5 * NOISE_SHARE:
-            return sizes._replace(landmarks=number)
-        text = f"noise moves a centre by some {share * number:.1g} of the rows' radius: the {self.wanted[1]} are rough"
-        return sizes._replace(landmarks=number, findings=(f"{text}; with more rows or a larger epsilon less",))
+        lost = next(text for most, text in AGREEMENT_LOST.items() if share * number <= most)
+        noise = f"noise moves a centre by some {share * number:.1g} of the radius: of clusters' agreement with classes"
+        return sizes._replace(landmarks=number, findings=(f"{noise} {lost} is lost, as measured on four data sets",))
 
     def _sizes_by_entries(self, cohort: Sequence[Member]) -> Sizes:
         """Return the number of centres and of rounds that keep floats below the default limit, unless set."""

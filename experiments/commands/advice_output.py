@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from experiments.report import NARROWEST, WideTable
 from fedkernel import protocol
 from fedkernel.ground import Division, InputError, write_atomic
 from fedkernel.protocol import Member, Plan, PlannedRequest, Receipt
+from fedkernel.strategy import KernelStrategy
+from strategies import CentroidKMeans
 
 
 def print_advice(
@@ -141,11 +144,25 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
     lines.append(f"Shown by {candidate.experiment}, of which docs/which-method.md says more.")
     if situation.goal == "clusters" and situation.divided == "vertical":
         lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")
+    lines += _with_noise(candidate.strategy(situation), cohort)
     lines.append("Information about each site that the coordinator gets:")
     lines += [f"  {text}" for text in disclosures(best.plan or ())]
     lines.append(f"What attacks recover of it: docs/privacy.md, {candidate.method}.")
     for line in lines:
         print_line(line)
+
+
+def _with_noise(strategy: KernelStrategy[Any], cohort: Sequence[Member]) -> list[str]:
+    """Return what to expect of clusters under differential privacy, by epsilon; empty of other methods."""
+    if not isinstance(strategy, CentroidKMeans) or find_spec("dp_accounting") is None:
+        return []
+    shared = CentroidKMeans(strategy.n_clusters)
+    lines = ['With noise ([privacy]), by centroids = "shared", for delta = 1e-5 of one row more or less:']
+    for epsilon in (1.0, 2.0, 4.0, 8.0):
+        releases = protocol.count_releases(shared.plan(len(cohort), 0), shared.client.answers)
+        settings = protocol.Privacy(epsilon=epsilon, radius=1.0, releases=releases)
+        lines.append(f"  epsilon {epsilon:g}: {shared.sizes(cohort, settings).findings[0]}")
+    return lines
 
 
 def _requests(plan: Plan) -> list[PlannedRequest]:

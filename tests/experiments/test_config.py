@@ -181,7 +181,10 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path, kernel, says):
         ("sweep.partition.clients=[2, 5]", "sweep partition.clients = 5: partition: clients = 5, but must be at most"),
         ("sweep.strategy.b.rounds=[1]", "sweep strategy.b.rounds: there is no entry named 'b', only 'a', "),
         ("sweep={partition = {clients = [2]}}", 'must be in quotes, such as "partition.clients" (found partition'),
-        ("sweep.engine=['ray']", "'engine' cannot be swept, only what is inside data, partition, prepare, privacy, strategy,"),
+        (
+            "sweep.engine=['ray']",
+            "'engine' cannot be swept, only what is inside data, partition, prepare, privacy, strategy,",
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(tmp_path, override, says):

@@ -96,8 +96,14 @@ def test_a_case_may_give_a_whole_table(tmp_path):
         ((*CASES, 'case.more=[{"baseline.c.n_components"=2}]'), "is in case.size already; it can be in one only"),
         (('case.data=[{case="a"}, {"data.name"="wine"}]',), "case.data.1 has 'data.name', but all must have the keys"),
         (('case=[{case="a", "data.rows"=9}, {case="a", "data.rows"=8}]',), "case: case: 'a' is listed twice"),
-        (('case=[{name="a"}]',), "'name' cannot be swept, only what is inside data, partition, prepare, privacy, strategy,"),
-        (('sweep={case=["a"]}',), "'case' cannot be swept, only what is inside data, partition, prepare, privacy, strategy,"),
+        (
+            ('case=[{name="a"}]',),
+            "'name' cannot be swept, only what is inside data, partition, prepare, privacy, strategy,",
+        ),
+        (
+            ('sweep={case=["a"]}',),
+            "'case' cannot be swept, only what is inside data, partition, prepare, privacy, strategy,",
+        ),
         (("case=[{data={name='wine'}}]",), 'a dotted path must be in quotes, such as "partition.clients" (found'),
     ],
 )
