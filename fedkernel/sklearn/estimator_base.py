@@ -16,7 +16,7 @@ from fedkernel.ground import FloatArray, InputError
 from fedkernel.models import Landmarks
 from fedkernel.numerics import RBF, IntArray, Kernel, Linear
 
-SAMPLE_ROWS = 20_000  # most rows for a kernel's width, landmarks, pre-images and clusters
+SAMPLE_ROWS = 10_000  # most rows for a kernel's width, landmarks, pre-images and clusters
 MOST_CENTERS = 500  # most coordinates that a pre-image is a combination of
 PREIMAGE_TOL = 1e-12  # squared lengths, relative to the largest, below which directions of coordinates count as none
 

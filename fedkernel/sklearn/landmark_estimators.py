@@ -84,7 +84,7 @@ class LandmarkKernelPCA(_LandmarkEstimator, ComponentsEstimator):
 
     Notes
     -----
-    Landmarks, width and pre-images are of 20,000 rows at most. Time: n m (m / 2 + d) multiplications and n m kernel
+    Landmarks, width and pre-images are of 10,000 rows at most. Time: n m (m / 2 + d) multiplications and n m kernel
     values; memory besides the rows: (m, m) arrays, and blocks of 2048 rows.
     """
 
@@ -130,7 +130,7 @@ class LandmarkKernelKMeans(_LandmarkEstimator, ClustersEstimator):
     Notes
     -----
     The s coordinates are along the 5 k leading directions, not centred, of all rows' images in the span. The clusters
-    are the best of ten starts of k-means on those of 20,000 rows at most. Costs are those of `LandmarkKernelPCA`.
+    are the best of ten starts of k-means on those of 10,000 rows at most. Costs are those of `LandmarkKernelPCA`.
     """
 
     def __init__(
