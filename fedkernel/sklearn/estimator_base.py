@@ -21,6 +21,12 @@ MOST_CENTERS = 500  # most coordinates that a pre-image is a combination of
 PREIMAGE_TOL = 1e-12  # squared lengths, relative to the largest, below which directions of coordinates count as none
 
 
+def check_count(name: str, value: Any, note: str = "") -> None:
+    """Raise InputError unless a parameter is a whole number from 1."""
+    if not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} = {value!r}, but must be a whole number from 1{note}")
+
+
 class KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all estimators, with checked rows of numbers."""
 
@@ -75,10 +81,9 @@ class ComponentsEstimator(KernelEstimator):
         return np.asarray(self.preimage_(X) + self.means_)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the share of the variance of rows X (n, d) that their pre-images keep, R^2; 1 is the best.
+        """Return R^2 of the pre-images of rows X (n, d), to compare kernels and widths.
 
-        It compares kernels and widths, which the variance kept in feature space does not: it is 1 for one so wide that
-        all rows look alike.
+        The variance kept in feature space compares none: it is 1 for a kernel so wide that all rows look alike.
         """
         return float(r2_score(X, self.inverse_transform(self.transform(X)), multioutput="variance_weighted"))
 

@@ -30,7 +30,7 @@ class _FederatedEstimator(KernelEstimator):
         axis = int(divided == "vertical")
         whole, what = shape[axis], ("rows, n_samples", "columns, n_features")[axis]
         if np.ndim(sites) == 0:
-            if not 1 <= sites <= whole:
+            if not isinstance(sites, int | np.integer) or not 1 <= sites <= whole:
                 raise InputError(f"sites = {sites!r}, but must be from 1 to the number of {what} = {whole}")
             return list(np.array_split(np.arange(whole), int(sites)))
         if len(sites) != whole:
@@ -66,6 +66,8 @@ class _FederatedEstimator(KernelEstimator):
         counts = "n_clusters" if "n_clusters" in (known := strategy.get_params()) else "n_components"
         if self.goal == "clusters" and counts == "n_components" and given == "auto":
             raise InputError(f'n_clusters = "auto", but must be a number: {type(strategy).__name__} finds components')
+        if not isinstance(kernel, Linear | None) and "kernel" not in known:
+            raise InputError(f"kernel = {kernel!r}, but {type(strategy).__name__} takes none; allowed: None")
         wanted = {counts: given, "kernel": kernel}
         changed = {name: value for name, value in wanted.items() if value is not None and name in known}
         return dataclasses.replace(strategy, **changed)  # type: ignore[type-var]
@@ -134,7 +136,8 @@ class FederatedKernelPCA(_FederatedEstimator, ComponentsEstimator):
     Notes
     -----
     Rounds, floats and memory are the strategy's: `result_.ledger`. Pairs for divided rows do not centre them in feature
-    space. New rows of divided columns take a run of one round.
+    space. New rows of divided columns take a run of one round; where sites send fewer eigenpairs than their parts have,
+    `transform` of the training rows is not quite `embedding_`.
     """
 
     goal: ClassVar = "components"

@@ -13,13 +13,13 @@ from fedkernel import ground
 from fedkernel.ground import FloatArray, InputError, blas_threads, reserve_core
 from fedkernel.models import RESTARTS, KernelKMeans, LandmarkPCA, Landmarks
 from fedkernel.numerics import Linear, assign, k_means, leading_eigenpairs, whitening, with_width
-from fedkernel.sklearn.estimator_base import SAMPLE_ROWS, ClustersEstimator, ComponentsEstimator, KernelEstimator
+from fedkernel.sklearn import estimator_base as base
 
 LANDMARKS = 300  # usual number
 DIMENSIONS_PER_CLUSTER = 5  # most
 
 
-class _LandmarkEstimator(KernelEstimator):
+class _LandmarkEstimator(base.KernelEstimator):
     """Base of both: the landmarks, and sums over blocks of rows."""
 
     n_landmarks: int | None
@@ -27,12 +27,11 @@ class _LandmarkEstimator(KernelEstimator):
 
     def _span(self, X: FloatArray, wanted: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """Return the span's coordinates, a sample, and products (r, r) and means (r,) of all rows' coordinates."""
-        most = max(SAMPLE_ROWS, self.n_landmarks or 0)
+        number = max(LANDMARKS, wanted) if self.n_landmarks is None else self.n_landmarks
+        base.check_count("n_landmarks", number)
+        most = max(base.SAMPLE_ROWS, number)
         sample = X if len(X) <= most else X[np.sort(rng.choice(len(X), most, replace=False))]
         sample = sample.astype(np.float64)
-        number = max(LANDMARKS, wanted) if self.n_landmarks is None else self.n_landmarks
-        if number < 1:
-            raise InputError(f"n_landmarks = {number}, but must be at least 1")
         kernel = with_width(self._kernel(), sample).settled(X.shape[1])
         Y = sample if number >= len(X) else k_means(sample, number, rng)
         R = whitening(kernel.gram(Y), float(np.sqrt(ground.EPS)))
@@ -55,7 +54,7 @@ class _LandmarkEstimator(KernelEstimator):
             return np.asarray(self.model_.transform(X))
 
 
-class LandmarkKernelPCA(_LandmarkEstimator, ComponentsEstimator):
+class LandmarkKernelPCA(_LandmarkEstimator, base.ComponentsEstimator):
     """Kernel PCA in the span of k-means centres, for more rows than a kernel matrix of all of them allows.
 
     Centred in feature space, and equal to scikit-learn's KernelPCA where all rows are landmarks.
@@ -104,8 +103,7 @@ class LandmarkKernelPCA(_LandmarkEstimator, ComponentsEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the components of rows X (n, d)."""
         X, rng = self._rows(X, ensure_min_samples=2), np.random.default_rng(self._seed())
-        if self.n_components is not None and not self.n_components > 0:
-            raise InputError(f"n_components = {self.n_components!r}, but must be above 0, or None for all")
+        base.check_count("n_components", 1 if self.n_components is None else self.n_components, ", or None for all")
         with blas_threads(1), reserve_core():
             span, sample, products, means = self._span(X, self.n_components or 1, rng)
             centred = products - len(X) * np.outer(means, means)
@@ -120,7 +118,7 @@ class LandmarkKernelPCA(_LandmarkEstimator, ComponentsEstimator):
         return np.asarray(super()._coordinates(X) - self.center_)
 
 
-class LandmarkKernelKMeans(_LandmarkEstimator, ClustersEstimator):
+class LandmarkKernelKMeans(_LandmarkEstimator, base.ClustersEstimator):
     """Kernel k-means by coordinates in the span of k-means centres, for very many rows.
 
     Parameters are those of `LandmarkKernelPCA`, but `n_clusters`. `labels_` (n,) are the training rows' clusters,
@@ -148,6 +146,7 @@ class LandmarkKernelKMeans(_LandmarkEstimator, ClustersEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the clusters of rows X (n, d)."""
         X, rng = self._rows(X, ensure_min_samples=2), np.random.default_rng(self._seed())
+        base.check_count("n_clusters", self.n_clusters)
         ground.check_at_most("n_clusters", self.n_clusters, len(X), "the number of rows, n_samples = ")
         with blas_threads(1), reserve_core():
             span, sample, products, _ = self._span(X, self.n_clusters, rng)

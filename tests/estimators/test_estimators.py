@@ -109,12 +109,14 @@ def test_labels_and_coordinates_are_in_the_order_of_the_input(method):
 @pytest.mark.parametrize(
     ("estimator", "text"),
     [
-        (ours.LandmarkKernelPCA(0), "n_components = 0, but must be above 0, or None for all"),
+        (ours.LandmarkKernelPCA(0), "n_components = 0, but must be a whole number from 1, or None for all"),
         (ours.LandmarkKernelPCA(kernel=3), "kernel = 3, but must be a kernel"),
         (ours.LandmarkKernelPCA(kernel="linear", gamma=1.0), "allowed: a number above 0, for a kernel with a width"),
         (ours.LandmarkKernelPCA(alpha=0), "alpha = 0, but must be above 0"),
         (FederatedPCA(sites=14), "sites = 14, but must be from 1 to the number of columns, n_features = 13"),
         (FederatedPCA(sites=[1, 2]), "sites has 2 entries, but must have one for each of the columns"),
+        (FederatedPCA(sites=1.5), "sites = 1.5, but must be from 1 to the number of columns"),
+        (FKP(method="VFedPCA", kernel="rbf"), "VFedPCA takes none"),
         (FKP(method=3), 'method = 3, but must be "auto"'),
         (FKP(method="FKKMeans"), "finds a KernelKMeans, which has no components of all rows"),
         (FKP(method=DisKPCA()), "share_rows"),
