@@ -1,11 +1,14 @@
 """Strategy-client pairs that `fedkernel advise` chooses from, with settings, and the rules to recommend one."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.commands.advise import Goal
 from fedkernel.ground import Division, InputError, load_class
+from fedkernel.numerics import Kernel, Linear
 from fedkernel.protocol import Forecast, Member, Plan, leading_bytes
 from fedkernel.site import values_of
 from fedkernel.strategy import KernelStrategy
@@ -341,3 +344,20 @@ def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
         return Advice(candidate, "", strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0))
     except InputError as error:
         return Advice(candidate, str(error))
+
+
+def recommended_strategy(
+    cohort: Sequence[Member], divided: Division, goal: Goal, number: int, kernel: Kernel | None
+) -> KernelStrategy[Any]:
+    """Return the first recommended strategy that sends no rows and takes the kernel; None: the strategy's own."""
+    advice = advise(situation := Situation(cohort, divided, goal, components_or_clusters=number))
+    fitting = [each.candidate for each in advice if not each.refusal and _is_recommended(each, situation)]
+    if isinstance(kernel, Linear):
+        fitting.sort(key=lambda candidate: "kernel" in candidate.settings)
+    for candidate in fitting:
+        takes = "kernel" in inspect.signature(candidate.kind).parameters
+        own = {"kernel": kernel} if takes and kernel is not None else {}
+        with suppress(InputError):
+            return candidate.kind(**candidate.parameters(situation) | own)
+    with_kernel = "" if kernel is None else f" with {kernel!r}"
+    raise InputError(f"no recommended pair finds {goal} of these sites{with_kernel}; allowed: the name of a pair")

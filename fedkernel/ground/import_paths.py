@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from fedkernel.ground.errors import InputError
 
-Group = Literal["pairs", "clients", "kernels", "metrics", "datasets"]
-"""Entry point groups, ``fedkernel.pairs`` and so on: strategies, their clients, kernels, metrics, data loaders."""
+Group = Literal["pairs", "clients", "kernels", "metrics", "datasets", "advice"]
+"""Entry point groups, as ``fedkernel.pairs``: strategies, clients, kernels, metrics, data loaders, choice of a pair."""
 
 PACKAGES_FOLDER = Path(__file__).resolve().parents[2]
 """Folder of the packages: a checkout, an environment's site-packages, or a Flower app bundle."""

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -60,6 +61,21 @@ class Result(Generic[M]):
         figures = "".join(f", {name} {value:.3g}" for name, value in self.metrics.items())
         wire = "" if self.wire == "float64" else f", wire {self.wire}"
         return f"{type(self.model).__name__}: {totals}{wire}, seconds {self.seconds:.3f}{figures}"
+
+    def _repr_html_(self) -> str:
+        """Return a notebook's table of costs and metrics, bars of eigenvalues or rounds, and the findings."""
+        figures = {**self.ledger.totals(), "seconds": self.seconds, **self.metrics}
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{value:,.7g}</td></tr>" for name, value in figures.items())
+        values, title = getattr(self.model, "eigenvalues_", None), "eigenvalues"
+        if values is None:
+            values, title = [row.get("floats_up", 0) for row in self.history], "floats up, by round"
+        heights = 60 * np.maximum(values, 0.0)[:100] / max(float(np.max(values, initial=0.0)), 1e-300)
+        box = '<rect x="{}" y="{:.1f}" width="3" height="{:.1f}"/>'
+        bars = "".join(box.format(4 * place, 60 - height, height) for place, height in enumerate(heights))
+        picture = f'<svg width="400" height="60" role="img"><title>{title}</title>{bars}</svg><p>{title}</p>'
+        findings = "".join(f"<li>{escape(finding)}</li>" for finding in self.findings)
+        name = escape(type(self.model).__name__)
+        return f"<table><caption>{name}</caption>{rows}</table>{picture}<ul>{findings}</ul>"
 
     def save(self, folder: str | os.PathLike[str], *, whole: bool = False) -> None:
         """Write the result to a folder: ``model.npz``, and last ``result.json``, which marks the folder complete.
