@@ -178,8 +178,8 @@ def bounded_rows(rows: Rows, radius: float) -> Rows:
     if isinstance(rows, np.ndarray):
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-            rows = np.nan_to_num(rows * (most / np.maximum(lengths, most)))
-        return np.asarray(np.trunc(rows / step) * step)
+            short = np.nan_to_num(rows * (most / np.maximum(lengths, most)))
+        return np.asarray(np.trunc(short / step) * step)
     lengths = np.sqrt(np.bincount(rows.tocoo().row, np.square(rows.data), rows.shape[0]))
     shortened = rows.multiply((most / np.maximum(lengths, most))[:, np.newaxis]).tocsr()
     shortened.data = np.trunc(shortened.data / step) * step
