@@ -185,7 +185,7 @@ class CentroidKPCAClient(LandmarkClient):
         """Sum the rows of each centre, which has no part of another row, as groups have; costs are 0."""
         sums, counts = np.zeros_like(ask.centers), np.zeros(len(ask.centers))
         for block in self._bounded_blocks():
-            labels = _nearest(points := _dense(block), ask.centers)
+            labels = _nearest(points := _dense(block), ask.centers, alone=True)
             np.add.at(sums, labels, points)
             counts += np.bincount(labels, minlength=len(counts))
         return CellSums(sums=sums, counts=counts, costs=np.zeros(len(counts)))
@@ -227,8 +227,10 @@ def _dense(rows: Rows) -> FloatArray:
     return rows if isinstance(rows, np.ndarray) else np.asarray(rows.toarray())
 
 
-def _nearest(points: FloatArray, centers: FloatArray) -> npt.NDArray[np.int64]:
-    """Return the number of each point's nearest centre, (g,)."""
+def _nearest(points: FloatArray, centers: FloatArray, *, alone: bool = False) -> npt.NDArray[np.int64]:
+    """Return the number of each point's nearest centre, (g,); `alone`: to the last bit, whatever the other points."""
     # or distances that are small beside the points' own lengths would be lost to rounding
     C = centers - (middle := centers.mean(axis=0))
-    return np.asarray(np.argmin(np.square(C).sum(axis=1) / 2 - (points - middle) @ C.T, axis=1))
+    away = points - middle
+    products = np.matmul(away[:, np.newaxis], C.T)[:, 0] if alone else away @ C.T
+    return np.asarray(np.argmin(np.square(C).sum(axis=1) / 2 - products, axis=1))

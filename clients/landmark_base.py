@@ -148,7 +148,9 @@ class MultiplyKernel(LandmarkRequest[Products]):
         """Return the length, in feature space, that images of rows of length `radius` or less are shortened to."""
         row = np.zeros((1, self.width))
         row[0, 0] = radius
-        return math.sqrt(max(float(np.abs(self.kernel.diag(row)[0])), 1e-9))
+        with np.errstate(over="ignore", invalid="ignore"):
+            largest = float(np.abs(self.kernel.diag(row)[0]))
+        return math.sqrt(min(max(1e-9, largest), 1e18))  # sums of all rows are then below the bound of fixed point
 
     def check_reply(self, reply: Products) -> None:
         """Check also that sums are sent if requested, for as many landmarks as the products."""
@@ -296,7 +298,15 @@ class LandmarkClient(KernelClient):
         if not isinstance(ask, MultiplyKernel) or (R := ask.basis) is None:
             raise ProtocolError(f"{type(ask).__name__} needs a basis in a run with noise")
         most = ask.most_length(privacy.radius)
-        return lambda block: np.asarray(bounded_rows(values(bounded_rows(block, privacy.radius)) @ R, most))
+
+        def coordinates(block: Rows) -> FloatArray:
+            rows = bounded_rows(block, privacy.radius)
+            with np.errstate(over="ignore", invalid="ignore"):
+                # each row by itself: in a block its last bits, which R may enlarge, depend on the other rows
+                own = [values(rows[row : row + 1]) @ R for row in range(rows.shape[0])]
+            return np.asarray(bounded_rows(np.vstack(own), most))
+
+        return coordinates
 
     def take_components(self, ask: TakeComponents) -> Receipt:
         """Store the coefficients and, if requested, the rows' coordinates of shape (n_m, k) at the site."""
@@ -348,6 +358,8 @@ class LandmarkClient(KernelClient):
         with np.errstate(over="ignore", invalid="ignore"):
             for rows, block in self._blocks(precision):
                 whole[rows] = coordinates(block)
+        if self.privacy is not None:  # the coordinates stay here, but a refusal would tell of a row
+            return np.where(np.isfinite(whole), whole, 0.0)
         if not all_finite(whole):
             raise ShareableError(
                 f"the coefficients give coordinates too large for {precision}; allowed: finite coordinates"

@@ -45,6 +45,9 @@ def shared_centroids(run: Run, number: int, rounds: int, least: int) -> Protocol
     for left in reversed(range(rounds)):
         cells = yield from to_sum(request := SumCells(centers=centers, least=least))
         filled, counts = cells.counts > _fewest(run, request), np.maximum(cells.counts, 1.0)
+        if not filled.any() and run.privacy is not None:
+            text = f"privacy.epsilon = {run.privacy.epsilon:g} makes noise larger than any centre's number of rows"
+            raise InputError(f"{text}; allowed: a larger one, or more rows")
         if not filled.any():
             raise InputError(f"least = {least}, but no client has so many rows; allowed: at most the rows of a client")
         moved = np.where(filled[:, np.newaxis], cells.sums / counts[:, np.newaxis], centers)

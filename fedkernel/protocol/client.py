@@ -197,11 +197,11 @@ class KernelClient(NumPyClient):
         return answer(request)
 
     def own_entries(self) -> int:
-        """Return the number of entries of the site's own table, of a sparse one the stored entries."""
+        """Return the number of entries of the site's own table, of a sparse one without noise the stored entries."""
         if self.entries:
             return self.entries
         table, (rows, columns) = self.X, self.X.shape
-        if not (isinstance(table, Table) and table.sparse):
+        if not (isinstance(table, Table) and table.sparse) or self.privacy is not None:
             return int(rows * columns)
 
         def stored() -> int:
@@ -244,7 +244,7 @@ class KernelClient(NumPyClient):
             reply = self._respond(answer, request, config)
         except pydantic.ValidationError as error:
             outline = f"{self._where(config)}: the reply to {name} would be malformed"
-            if self._has_larger(MAX_ENTRY):
+            if self.privacy is None and self._has_larger(MAX_ENTRY):
                 raise ShareableError(
                     f"{self._where(config)}: the table has numbers beyond {MAX_ENTRY:g}, so the reply to {name} may be "
                     "too large; allowed: smaller ones, as in a larger unit"

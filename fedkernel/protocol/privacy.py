@@ -16,8 +16,6 @@ Not protected:
 - Results that stay at a site, such as labels of its rows, from whoever reads the site's folder.
 - Rows, if the coordinator knows their units and radius from the rows themselves.
 - Runs together: their epsilons add up, which a site's ``limits.total.epsilon`` limits.
-- Rounding in products of matrices: another number of rows may change the last bits of a row's distances, and with a
-  probability of some 1e-12 its cell.
 
 Sources: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020; Kairouz, Liu, Steinke:
 The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021; Dong, Roth, Su:
@@ -36,7 +34,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fedkernel.ground import FloatArray, InputError, Rows, value_object
+from fedkernel.ground import FloatArray, InputError, Rows, ShareableError, value_object
 from fedkernel.protocol.messages import Receipt, Request
 from fedkernel.protocol.plan import Plan
 
@@ -50,6 +48,9 @@ Sums of up to `MOST_ROWS` rows and of their products are then exact in float64, 
 
 MOST_ROWS = 1 << 20
 
+MOST_STEPS = 2.0**48
+"""Largest standard deviation of noise in steps: of more than 2^53 float64 cuts the last off, and opendp the largest."""
+
 INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privacy]'"
 
 
@@ -57,15 +58,15 @@ INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privac
 class Privacy:
     """Differential privacy of a run.
 
-    - `epsilon`, `delta`: of all that leaves in the run, see this module.
+    - `epsilon`, `delta`: of all that leaves in the run, see this module. With a large delta any row might be shown.
     - `radius`: length in L2 norm that longer rows are shortened to; from public knowledge, not from the rows.
     - `colluders`: most sites that may tell the coordinator their noise; a site that adds none is such a one.
     - `releases`: number of sums that the budget is for; 0: those of the run's plan.
     """
 
-    epsilon: Annotated[float, Field(gt=0)]
-    radius: Annotated[float, Field(ge=1e-9, le=1e9)]
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    epsilon: Annotated[float, Field(ge=1e-3)]
+    radius: Annotated[float, Field(ge=1e-6, le=1e9)]
+    delta: Annotated[float, Field(ge=1e-30, le=1e-4)] = 1e-5
     colluders: Annotated[int, Field(ge=0)] = 1
     releases: Annotated[int, Field(ge=0)] = 0
 
@@ -159,8 +160,12 @@ def step_of(sensitivity: float) -> float:
 def draw_noise(number: int, scale: float, step: float, rng: np.random.Generator | None = None) -> FloatArray:
     """Draw discrete Gaussian noise (number,) in multiples of a step; `scale`: its standard deviation.
 
-    From the operating system's generator by opendp, or rounded normal numbers of `rng`, for simulated sites.
+    From the operating system's generator by opendp, or rounded normal numbers of `rng`, for simulated sites. Raises
+    ShareableError if float64 would round them.
     """
+    if scale / step > MOST_STEPS:
+        text = f"noise of {scale / step:.1g} steps would be rounded"
+        raise ShareableError(f"{text}; allowed: at most {MOST_STEPS:.1g}, by a larger epsilon or fewer sums")
     if rng is not None:
         return np.rint(rng.standard_normal(number) * (scale / step)) * step
     try:
@@ -173,11 +178,16 @@ def draw_noise(number: int, scale: float, step: float, rng: np.random.Generator 
 
 
 def bounded_rows(rows: Rows, radius: float) -> Rows:
-    """Return rows (n, d) shortened to a length, their entries cut to multiples of `ROW_BITS` bits of it."""
+    """Return rows (n, d) shortened to a length, their entries cut to multiples of `ROW_BITS` bits of it.
+
+    Rows with infinite numbers are 0, since their refusal would have no noise.
+    """
     step, most = 2.0 ** (math.frexp(radius)[1] - ROW_BITS), (1 - 2.0**-40) * radius
     if isinstance(rows, np.ndarray):
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        return np.asarray(np.trunc(rows * (most / np.maximum(lengths, most)) / step) * step)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+            short = np.nan_to_num(rows * (most / np.maximum(lengths, most)))
+        return np.asarray(np.trunc(short / step) * step)
     lengths = np.sqrt(np.bincount(rows.tocoo().row, np.square(rows.data), rows.shape[0]))
     shortened = rows.multiply((most / np.maximum(lengths, most))[:, np.newaxis]).tocsr()
     shortened.data = np.trunc(shortened.data / step) * step

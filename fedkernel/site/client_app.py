@@ -163,12 +163,12 @@ class _SiteCall:
         """Return a summed reply under masks, perhaps with noise, and the number of sites in their sum.
 
         Masks are bound to the requests so far, if all sites got these. RefusedError if they did not, and the policy
-        wants nothing but masked sums.
+        wants nothing but masked sums, or the run has noise, whose size follows from the request.
         """
         if self.site.masks is None or not isinstance(number := self.config.get("round"), int):
             raise ShareableError(f"{self.site.display_name} has no keys for masked sums, or the request no round")
         keys, alike, gate = self.site.masks(self.run), self.config.get(wire.ALIKE) is True, self.site.gate
-        if not alike and gate is not None and gate.policy.study.sums == "masked":
+        if not alike and gate is not None and (gate.policy.study.sums == "masked" or gate.run.privacy is not None):
             text = f"{type(reply).__name__} would leave, but sites got different requests before it"
             raise RefusedError("study.sums", f"{text} (study.sums)")
         label = wire.mask_label(self.run, number, str(self.config["message"]))

@@ -179,7 +179,7 @@ class Gate:
             text = f"{progress.total.begun} runs have begun, as many as the policy allows (study.runs)"
             raise RefusedError("study.runs", text)
         total = progress.total.model_copy(update={"begun": progress.total.begun + (not starts)})
-        if not starts:  # a repeated start repeats its replies, with their noise
+        if not starts or not self.study:  # a study's repeated start repeats its replies, with their noise
             own = 0.0 if self.run.privacy is None else self.run.privacy.epsilon
             total = total.model_copy(update={"epsilon": total.epsilon + own})
             if fault := self.policy.limits.total.epsilon_fault(self.run.id, own, total.epsilon):

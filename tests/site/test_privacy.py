@@ -11,14 +11,15 @@ from scipy import sparse, stats
 from test_gate import Approved, Target, approve_at, nodes_of, study_of
 
 from clients.centroid_kpca import CentroidKPCAClient, SumCells, SumMoments
-from clients.landmark_base import MultiplyKernel
+from clients.landmark_base import MultiplyKernel, TakeComponents
 from fedkernel.data import Prepare
-from fedkernel.ground import InputError, ProtocolError
-from fedkernel.numerics import RBF, Linear
+from fedkernel.ground import InputError, ProtocolError, ShareableError
+from fedkernel.numerics import RBF, Linear, Polynomial
 from fedkernel.peers import KeyPair
 from fedkernel.protocol import CarriesRows, Privacy, basis_of_privacy, bounded_rows, draw_noise, privacy, step_of
 from fedkernel.run import RunningProtocol
-from fedkernel.site import approve, read_outbox, read_receipts, write_receipts
+from fedkernel.site import Policy, approve, read_outbox, read_receipts, write_receipts
+from fedkernel.site.gate import Gate, RunProgress
 from fedkernel.wire import Job, MaskedSum, MaskKeys, Study, flower_internals, from_content
 from strategies import DKPCA, CentroidKMeans, CentroidKPCA
 
@@ -80,22 +81,59 @@ REQUESTS = {
 }
 
 
+def sums_of(X, request_, client=None):
+    client = CentroidKPCAClient(X, privacy=RUN) if client is None else client
+    return client._respond(getattr(client, client.handlers[type(request_).__name__][1]), request_, {}).arrays()
+
+
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 def test_one_row_changes_no_sum_by_more_than_its_sensitivity(request_):
-    def sums(X):
-        client = CentroidKPCAClient(X, privacy=RUN)
-        client.memory.clear()
-        return client._respond(getattr(client, client.handlers[type(request_).__name__][1]), request_, {}).arrays()
-
     bounds, changes = request_.sensitivity(RUN.radius), dict.fromkeys(request_.sensitivity(RUN.radius), 0.0)
     for extreme in (100 * np.eye(4)[0], -3 * np.eye(4)[1], SHARDS[0][0], np.zeros(4)):
-        before, after = sums(SHARDS[0]), sums(np.vstack([extreme, SHARDS[0]]))
+        before, after = sums_of(SHARDS[0], request_), sums_of(np.vstack([extreme, SHARDS[0]]), request_)
         assert before.keys() == bounds.keys()
         for name, bound in bounds.items():
             change = float(np.linalg.norm(after[name] - before[name]))
             assert change <= bound, name
             changes[name] = max(changes[name], change)
     assert all(changes[name] >= 0.3 * bound for name, bound in bounds.items()), "a bound that is far too large"
+
+
+WIDE, POINTS = (np.random.default_rng(1).standard_normal((n, 30)) for n in (300, 60))
+WIDE_PRODUCTS = {"width": 30, "before": 0, "precision": "float64", "tol": 0.0, "sums": True}
+STEEP = Polynomial(degree=3, gamma=1.0)
+HARMFUL = {
+    "a basis that enlarges rounding": MultiplyKernel(
+        **WIDE_PRODUCTS, dense=POINTS, kernel=Linear(), basis=1e20 * np.linalg.svd(POINTS.T)[2][30:33].T
+    ),
+    "ties": SumCells(centers=np.repeat(POINTS[:7], 8, axis=0) + 1e-16 * WIDE[:56]),
+    "overflow": MultiplyKernel(**WIDE_PRODUCTS, dense=1e120 * POINTS[:1], kernel=STEEP, basis=np.eye(1)),
+}
+
+
+@pytest.mark.parametrize("request_", HARMFUL.values(), ids=HARMFUL)
+def test_no_chosen_request_shows_more_of_a_row_by_rounding_or_refusal(request_):
+    client, bounds = CentroidKPCAClient(WIDE, privacy=RUN), request_.sensitivity(RUN.radius)
+    whole = sums_of(WIDE, request_, client)
+    for row in (0, 1, 150, 299):
+        less = sums_of(np.delete(WIDE, row, axis=0), request_)
+        assert all(np.linalg.norm(whole[name] - less[name]) <= bound for name, bound in bounds.items())
+    if isinstance(request_, MultiplyKernel):
+        C = np.full((request_.dense.shape[0], 1), 1e150)
+        client.take_components(TakeComponents(coefficients=C, kernel=STEEP, precision="float64", embed=True))
+        assert np.all(np.isfinite(client.outputs["embedding"]))
+
+
+def test_numbers_of_entries_that_are_not_zero_show_in_no_refusal():
+    assert CentroidKPCAClient(sparse.csr_array(np.eye(9)), privacy=RUN).own_entries() == 81
+
+
+@pytest.mark.parametrize("bound", [{"delta": 0.5}, {"epsilon": 1e-9}, {"radius": 1e-9}], ids=str)
+def test_a_privacy_that_protects_nothing_or_whose_noise_would_be_rounded_is_refused(bound):
+    with pytest.raises(InputError, match=next(iter(bound))):
+        replace(BOUND, **bound)
+    with pytest.raises(ShareableError, match="steps would be rounded; allowed: at most"):
+        draw_noise(1, 2.0**20, step_of(1.0))
 
 
 def epsilon_seen(noise_share, runs=2000):
@@ -175,6 +213,7 @@ def test_with_much_epsilon_a_run_has_the_numbers_of_rows_without_groups():
             "colluders = 3, but must be less than the number of sites, 3",
         ),
         (KMEANS, {"prepare": Prepare()}, "and tables that are prepared already"),
+        (KMEANS, {"privacy": replace(BOUND, epsilon=1e-3)}, "epsilon = 0.001 makes noise larger than any centre's"),
     ],
 )
 def test_a_run_whose_noise_would_not_cover_all_of_it_is_refused(strategy, more, sentence):
@@ -216,6 +255,9 @@ def test_sites_add_their_noise_and_count_their_epsilon(tmp_path):
         settings = settings_of(study.runs[0])
         model = KPCA.run(grid, settings).model
     assert np.all(np.isfinite(model.coefficients_))
+    for own, spent in ((study.sha256, 2.0), ("", 4.0)):  # of no study, another run might have the id
+        gate = Gate(Policy(), study.runs[0], own)
+        assert gate._started(gate._started(RunProgress())).total.epsilon == spent
     with Approved(study, nodes) as grid:  # again, with the same noise
         np.testing.assert_array_equal(KPCA.run(grid, settings).model.coefficients_, model.coefficients_)
     study = Study(name="again", runs=[run.model_copy(update={"id": "again"}) for run in study.runs])
@@ -242,6 +284,8 @@ def test_a_site_refuses_what_has_no_noise(tmp_path):
     target.ask = partial(lambda ask, *asked, **config: ask(*asked[:2], **{**header, **config}), target.ask)
     target.begin()
     cells = SumCells(centers=TABLE[:6])
+    assert "sites got different requests" in target.ask(cells, round=1, alike=False)
+    target.begin()
     assert "privacy = '' in the request, but run 'trial' has" in target.ask(cells, privacy="")
     assert all(from_content(MaskedSum, target.ask(cells, round=number)).noisy for number in (1, 2, 3))
     landmarks = {**CarriesRows.of(TABLE[:6]), "before": 0, "kernel": COLUMNS, "precision": "float64", "tol": 2.0**-26}
