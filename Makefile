@@ -13,8 +13,8 @@ PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
 NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
 	numerics/test_linalg numerics/test_power numerics/test_remote_lanczos numerics/test_subspaces site/test_gate \
-	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_peer_vfedpca \
-	strategies/test_vfedpca strategy/test_projecting))
+	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_vfedpca \
+	strategy/test_projecting))
 
 .PHONY: demo check test drills test-kernel test-processors test-lowest mutants lint bench defaults performance clean
 

@@ -38,8 +38,8 @@ def pytest_collection_modifyitems(config, items):
     groups = ["superlink", "sites", "ray"]
     items.sort(key=lambda item: groups.index(group) if (group := _group(item)) in groups else 4 - _is_long(item))
     if not config.getoption("quick"):
-        for item in items:
-            if not _is_long(item):  # what a file's tests share is made once, not in each process
+        for item in items:  # what a file's tests share is made once, not in each process
+            if not _group(item):
                 item.add_marker(pytest.mark.xdist_group(item.module.__name__))
         return
     cases = {}
@@ -96,11 +96,3 @@ def place(tmp_path):
     from federation import furnish  # noqa: PLC0415
 
     return furnish(tmp_path)
-
-
-@pytest.fixture
-def unrendered(monkeypatch):
-    """No picture is rendered: figures have their names, titles and captions all the same."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - which few tests need
-
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **options: path.touch())
