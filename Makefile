@@ -22,17 +22,17 @@ demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-kernel: $(VENV)/.dev
-	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 $(NUMERICAL)
+	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 --dist loadfile $(NUMERICAL)
 
 drills: $(VENV)/.dev
-	$(BIN)/python -m pytest -m drill -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -m drill -n 3 --dist loadfile
 
 test-processors: $(VENV)/.dev
 	for kernel in $(PROCESSORS); do \
-		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 3 --dist loadgroup || exit 1; \
+		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 3 --dist loadfile || exit 1; \
 	done
 
 test-lowest:
@@ -44,7 +44,7 @@ mutants: $(VENV)/.dev
 	$(BIN)/python benchmarks/mutants.py --strict $(MUTANTS)
 
 check: lint
-	$(BIN)/python -m pytest --quick -n 2 --dist loadgroup
+	$(BIN)/python -m pytest --quick -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -31,16 +31,12 @@ def pytest_configure(config):
     config.option.loadscopereorder = False  # by pytest-xdist, which would begin with the groups of most tests
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     """Put the long groups first; choose the quick tests by a rule, so that there is no list to keep."""
     # one process runs a group from end to end, and mostly waits: begun last, it would leave the others nothing to do
     groups = ["superlink", "sites", "ray"]
     items.sort(key=lambda item: groups.index(group) if (group := _group(item)) in groups else 4 - _is_long(item))
     if not config.getoption("quick"):
-        for item in items:  # what a file's tests share is made once, not in each process
-            if not _group(item):
-                item.add_marker(pytest.mark.xdist_group(item.module.__name__))
         return
     cases = {}
     for item in items:
