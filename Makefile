@@ -13,8 +13,8 @@ PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
 NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
 	numerics/test_linalg numerics/test_power numerics/test_remote_lanczos numerics/test_subspaces site/test_gate \
-	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_peer_vfedpca \
-	strategies/test_vfedpca strategy/test_projecting))
+	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_vfedpca \
+	strategy/test_projecting))
 
 .PHONY: demo check test drills test-kernel test-processors test-lowest mutants lint bench defaults performance clean
 
@@ -22,17 +22,17 @@ demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-kernel: $(VENV)/.dev
-	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 $(NUMERICAL)
+	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 --dist loadfile $(NUMERICAL)
 
 drills: $(VENV)/.dev
-	$(BIN)/python -m pytest -m drill -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -m drill -n 3 --dist loadfile
 
 test-processors: $(VENV)/.dev
 	for kernel in $(PROCESSORS); do \
-		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 3 --dist loadgroup || exit 1; \
+		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 3 --dist loadfile || exit 1; \
 	done
 
 test-lowest:
@@ -44,7 +44,7 @@ mutants: $(VENV)/.dev
 	$(BIN)/python benchmarks/mutants.py --strict $(MUTANTS)
 
 check: lint
-	$(BIN)/python -m pytest --quick -n 2 --dist loadgroup
+	$(BIN)/python -m pytest --quick -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

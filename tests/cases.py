@@ -454,17 +454,17 @@ CASES += [
 MERGED = {"merge": "eigenvalue", "update": "inplace", "rounds": 5}
 GRAPH = {"graph": "ring", "n_components": 2, **MERGED}
 CASES += [
-    decentralised("ADMM", np.vstack(digits(20, 6)), lambda own: admm(kernel=own, iterations=5), 0.001, order=True),
+    decentralised("ADMM", np.vstack(digits(20, 6)), lambda own: admm(kernel=own, iterations=3), 0.001, order=True),
     decentralised(
         "ADMM, 2 components",
         np.vstack(spread(6, rows=20)),
-        lambda kernel: admm(n_components=2, kernel=kernel, iterations=4, tol=1e-6),
+        lambda kernel: admm(n_components=2, kernel=kernel, iterations=3, tol=1e-6),
         0.05,
     ),
     decentralised(
         "ADMM, features",
         np.vstack(digits(20, 6)),
-        lambda kernel: admm(kernel=kernel, exchange="features", n_features=200, iterations=5),
+        lambda kernel: admm(kernel=kernel, exchange="features", n_features=200, iterations=3),
         0.001,
         order=True,
         rotations=False,
@@ -474,7 +474,7 @@ CASES += [
     decentralised(
         "ADMM, the paper's schedule",
         np.vstack(digits(20, 6)),
-        lambda kernel: admm(kernel=kernel, schedule="paper", iterations=5),
+        lambda kernel: admm(kernel=kernel, schedule="paper", iterations=3),
         0.001,
     ),
     peers("peer VFedPCA", PeerVFedPCA(**MERGED), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),

@@ -92,11 +92,3 @@ def place(tmp_path):
     from federation import furnish  # noqa: PLC0415
 
     return furnish(tmp_path)
-
-
-@pytest.fixture
-def unrendered(monkeypatch):
-    """No picture is rendered: figures have their names, titles and captions all the same."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - which few tests need
-
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **options: path.touch())

@@ -6,15 +6,18 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 
 import numpy as np
 from sklearn.datasets import load_wine
 
 FEDKERNEL = [sys.executable, "-m", "experiments.cli"]
 READY = multiprocessing.get_context("forkserver")
-COMMANDS = [f"experiments.commands.{name}" for name in ("projection_study", "server_commands", "site_session")]
+MODULES = "advise check_file join policy projection_study server_commands site_page site_session study_approval"
+COMMANDS = [f"experiments.commands.{name}" for name in MODULES.split()]
 READY.set_forkserver_preload(  # four seconds of a core: commands, a report, and this file
     ["experiments.report.report_page", "experiments.report.plots", "sklearn.cluster", "sklearn.datasets", *COMMANDS]
 )
@@ -70,7 +73,7 @@ class Ready:
     """
 
     def __init__(self, place, log, arguments):
-        self._process = READY.Process(target=_command, args=(place, log, [*map(str, arguments)]))
+        self._process = READY.Process(target=_command, args=(place, (log, log), [*map(str, arguments)]))
         self._process.start()
         self.pid, self.terminate, self.kill = self._process.pid, self._process.terminate, self._process.kill
 
@@ -84,15 +87,66 @@ class Ready:
         return self._process.exitcode
 
 
-def _command(place, log, arguments):
+def _command(place, logs, arguments):
     from experiments.cli import main  # noqa: PLC0415 - as the forked process has it
 
     os.chdir(place)
-    with log.open("wb") as sink:
-        for descriptor in (1, 2):
-            os.dup2(sink.fileno(), descriptor)
+    for descriptor, log in enumerate(logs, 1):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_TRUNC), descriptor)
     sys.argv = ["fedkernel", *arguments]
     main()
+
+
+SHIM = """#!{python} -IS
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as link:
+    link.connect({address!r})
+    link.sendall("\\0".join([str(os.getpid()), *sys.argv[1:]]).encode())
+    link.shutdown(socket.SHUT_WR)
+    sys.exit(int(link.recv(9) or 1))
+"""
+
+
+@contextmanager
+def quick_fedkernel(folder):
+    """Write a `fedkernel` for a shell's PATH, each call of which is a process that begins with everything imported."""
+    address = f"\0fedkernel-{os.getpid()}"
+    (folder / "fedkernel").write_text(SHIM.format(python=sys.executable, address=address))
+    (folder / "fedkernel").chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen()
+        thread = threading.Thread(target=_answer, args=(server,))
+        thread.start()
+        try:
+            yield
+        finally:
+            with socket.socket(socket.AF_UNIX) as link:
+                link.connect(address)
+            thread.join()
+
+
+def _answer(server):
+    """Start what callers ask for, where they are and with their output, until one asks for nothing."""
+    running = {}
+    while True:
+        for ready in wait([server, *running]):
+            if ready is not server:
+                process, caller = running.pop(ready)
+                process.join()
+                caller.sendall(str(process.exitcode).encode())
+                caller.close()
+                continue
+            caller = server.accept()[0]
+            with caller.makefile() as words:
+                pid, *arguments = words.read().split("\0")
+            if not pid:
+                caller.close()
+                return
+            own = f"/proc/{pid}"
+            process = READY.Process(target=_command, args=(f"{own}/cwd", [f"{own}/fd/{n}" for n in (1, 2)], arguments))
+            process.start()
+            running[process.sentinel] = process, caller
 
 
 class Running:

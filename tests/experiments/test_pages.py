@@ -70,6 +70,7 @@ class Nesting(HTMLParser):
             self.faults.append(tag)
 
 
+@pytest.mark.usefixtures("rendered")
 @pytest.mark.parametrize("name", ["report", "site"])
 def test_tags_are_nested_images_are_inline_and_nothing_is_outside(name, request):
     page = request.getfixturevalue(name).read_text(encoding="utf-8")

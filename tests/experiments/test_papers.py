@@ -41,7 +41,6 @@ def test_it_is_valid_and_says_what_it_shows_and_claims(path):
     "path",
     [pytest.param(path, id=path.stem, marks=[] if path.stem in REHEARSED else pytest.mark.drill) for path in FILES],
 )
-@pytest.mark.usefixtures("unrendered")
 def test_its_rehearsal_runs_on_bundled_data_draws_its_plots_and_tests_its_claims(path, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDKERNEL_DATA", raising=False)
     experiment = read_config(path, ["seeds=[0]"], quick=True)

@@ -207,7 +207,6 @@ def test_of_clusters_what_compares_across_settings_stands_before_their_objective
     assert "kmeans_objective" in "\n".join(printed(objective)), "which leads where there is nothing else"
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_what_a_run_took_leads_only_where_that_is_asked_for(tmp_path):
     """Across sites nobody can tell an error; traffic and seconds have columns of their own."""
     costs = {"floats_up_per_iteration": 310.0, "lanczos_iterations": 4.0, "parallel_seconds": 0.5}
@@ -260,7 +259,6 @@ def test_errors_have_orders_of_magnitude_and_what_a_run_took_leads_no_report():
         ReportOptions(metric="rounds")
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(tmp_path, monkeypatch):
     name = "my_purity:purity"
     runs = [a_run(seed=seed, metrics={name: purity}) for seed, purity in enumerate((0.25, 0.75))]
@@ -294,7 +292,6 @@ def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
     assert metric_of(name).heading == "purity"
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_every_figure_that_applies_is_made_and_no_other(tmp_path):
     names = ["error_by_method", "error_by_floats_up", "error_by_round", "seconds_by_phase"]
     assert [figure.name for figure in draw(an_experiment(), tmp_path)] == names
@@ -311,7 +308,6 @@ def test_every_figure_that_applies_is_made_and_no_other(tmp_path):
 @pytest.mark.parametrize(
     ("values", "expected"), [([1], []), ([1, 2], ["floats_up", "x"]), (["iris", "wine"], ["method", "floats_up"])]
 )
-@pytest.mark.usefixtures("unrendered")
 def test_of_one_method_only_its_settings_are_compared_once_each(tmp_path, values, expected):
     """A single number is in the table; settings that are numbers have an axis of their own."""
     runs = [a_run(seed=seed, point={"x": value}) for value in values for seed in (0, 1)]
@@ -327,7 +323,6 @@ def test_any_error_can_be_drawn_and_the_caption_says_what_is_not_at_its_place(tm
     assert ("Not drawn" in caption) == any(math.isnan(error) for error in errors)
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_the_metric_wanted_is_drawn_with_a_dot_for_each_seed_and_said_which_way_is_better(tmp_path):
     runs = [a_run(name, error=1.0, metrics={"error": 1.0, "recover_error": 0.1, "nmi": 0.5}) for name in ("a", "b")]
     for wanted, drawn, order, side in (
@@ -348,7 +343,6 @@ def test_the_metric_wanted_is_drawn_with_a_dot_for_each_seed_and_said_which_way_
     assert Spread.of([1.0, math.inf]).values == ()
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_axes_show_differences_and_methods_that_differ_in_rounds_are_drawn_by_these_too(tmp_path):
     near = value_scale([Spread.of([1.01, 1.03]), Spread.of([1.2])], "error_ratio")
     assert (near.log, near.low, near.high) == (False, pytest.approx(1.02 - Spread.of([1.01, 1.03]).std), 1.2)  # type: ignore[operator]
@@ -369,6 +363,7 @@ def test_axes_show_differences_and_methods_that_differ_in_rounds_are_drawn_by_th
     assert "error_by_rounds" not in [figure.name for figure in draw([runs[0], central], tmp_path)]
 
 
+@pytest.mark.usefixtures("rendered")
 def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path):
     cases = [{"data.name": data, "strategy.a.n": n} for data in ("iris", "wine") for n in (1, 2)]
     for runs, titles, says in (
@@ -382,7 +377,6 @@ def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_pane
         assert [text.count(f"<!-- {title} -->") for title in titles] == [1, 1]
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_the_page_shows_everything(tmp_path):
     claims = [
         Claim("one round is enough", Verdict.HOLDS, "1 = 1"),
@@ -444,7 +438,6 @@ def test_the_page_begins_with_what_was_asked_and_then_says_what_it_took(tmp_path
     assert "::-webkit-scrollbar " in page
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_whatever_is_named_is_escaped(tmp_path):
     bad = "<b>&\"'"
     runs = [a_run(bad, seed, point={bad: seed}, group=bad, phases={bad: 0.1}, engine=bad) for seed in (1, 2)]
@@ -456,7 +449,6 @@ def test_whatever_is_named_is_escaped(tmp_path):
     assert "&lt;b&gt;&amp;&#34;&#39;" in page
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path):
     history = [a_round(1, None, t=1, rank=3)]
     runs = [a_run(name, metrics={"error": 0.1, "nmi": 0.5}, history=history) for name in ("a", "b")]
@@ -488,7 +480,6 @@ def test_each_group_has_a_table_of_its_own_where_the_best_strategy_is_bold(tmp_p
     assert [row[2] for row in answer[1:]] == ["*1.00e-01*", "2.00e-01", "4.00e-01"]
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metric_means(tmp_path):
     write_shapes(tmp_path, [(150, 3), (150, 1)])
     page = write_report(tmp_path, experiment(), an_experiment()).read_text(encoding="utf-8")

@@ -110,6 +110,7 @@ def test_turning_undoes_rotations_and_clusters_get_the_numbers_of_those_they_sha
     assert rows_to_draw(3).tolist() == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("rendered")
 def test_a_group_has_a_line_the_files_are_the_same_bytes_again_and_more_kinds_than_colours_differ(tmp_path):
     rng = np.random.default_rng(0)
     nothing: dict[str, Any] = {"error": None, "seconds": 0.0}  # so that no other figure is drawn

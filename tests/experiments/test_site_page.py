@@ -65,6 +65,7 @@ def cells(page, title):
     return [re.sub(r"<[^>]*>", " ", row).split() for row in rows]
 
 
+@pytest.mark.usefixtures("rendered")
 def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site):
     path = Path(told(site / "north", "--data", site / "north.csv", "--id", "patient", "--label", "diagnosis").strip())
     page = path.read_text(encoding="utf-8")
@@ -95,6 +96,7 @@ def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site):
     assert first.importance() == again.importance()
 
 
+@pytest.mark.usefixtures("rendered")
 def test_rows_without_a_label_count_for_no_agreement(site, tmp_path):
     lines = (site / "north.csv").read_text(encoding="utf-8").splitlines()
     partly = [line.rsplit(",", 1)[0] + "," if 1 <= place <= 30 else line for place, line in enumerate(lines)]
@@ -123,6 +125,7 @@ def test_importance_is_none_of_a_column_that_is_always_the_same_and_is_that_of_r
     np.testing.assert_array_equal(run.model.predict(run.numbers), run.labels)
 
 
+@pytest.mark.usefixtures("rendered")
 def test_a_page_of_what_is_there_says_what_brings_the_rest(site, tmp_path):
     page = Path(told(site / "east", "--page", tmp_path / "east.html").strip()).read_text(encoding="utf-8")
     for sentence in ("--data FILE --id COLUMN --label COLUMN", "--model FILE, or share_model = true"):
@@ -226,6 +229,7 @@ def test_loadings_of_divided_rows_are_those_of_the_model(tmp_path):
     assert "prepared before" in str(prepared.importance())
 
 
+@pytest.mark.usefixtures("rendered")
 def test_of_a_simulation_there_is_each_methods_first_seed_as_one_page(tmp_path):
     (tmp_path / "a.toml").write_text(
         'name = "a"\nseeds = [3, 4]\n[data]\nname = "iris"\n[partition]\nclients = 2\n[report]\nplots = false\n'

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from federation import quick_fedkernel
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
@@ -35,25 +36,27 @@ def walk(section, folder):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment, printed = {**os.environ, "PATH": path}, ""
-    for kind, block in blocks:
-        if kind == "toml":
-            name = re.match(r'name = "(\w+)"', block)[1]
-            (folder / f"{name}.toml").write_text(block)
-        elif kind == "sh":
-            command = ["bash", "-c", block.replace("8443", port)]
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=250
-            )
-            assert done.returncode == 0, done.stderr
-            printed = done.stdout
-        else:
-            assert [line.rstrip() for line in printed.splitlines()][-block.count("\n") :] == block.splitlines()
+    (folder / "bin").mkdir()
+    with quick_fedkernel(folder / "bin"):
+        for kind, block in blocks:
+            if kind == "toml":
+                name = re.match(r'name = "(\w+)"', block)[1]
+                (folder / f"{name}.toml").write_text(block)
+            elif kind == "sh":
+                command = ["bash", "-c", block.replace("8443", port)]
+                done = subprocess.run(
+                    command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=250
+                )
+                assert done.returncode == 0, done.stderr
+                printed = done.stdout
+            else:
+                assert [line.rstrip() for line in printed.splitlines()][-block.count("\n") :] == block.splitlines()
     return [kind for kind, _ in blocks]
 
 
-@pytest.mark.slow
+@pytest.mark.xdist_group("sites")  # whose forkserver it shares
 def test_the_walk_through_from_raw_files_to_an_answer(tmp_path):
     """In twelve commands from the files to labels, coordinates, a chosen k, a picture, next week's patients."""
     section = README.split("## From raw files to an answer\n")[1].split("\n## ")[0]

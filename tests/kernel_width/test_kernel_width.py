@@ -79,7 +79,7 @@ def dkw(pairs, p=0.05):
     return math.sqrt(math.log(2 / p) / (2 * pairs))
 
 
-@pytest.mark.parametrize("rule", ["mean", "scale", "median", "dimension"])
+@pytest.mark.parametrize("rule", ["mean", "median", "dimension", pytest.param("scale", marks=pytest.mark.drill)])
 @pytest.mark.parametrize("name", PAIRS)
 def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_that_number(name, rule):
     kernel = (Laplacian if name == "RFKKMeans" and rule != "median" else RBF)(width=rule, factor=0.5)
@@ -137,8 +137,12 @@ SKEWED = np.random.default_rng(1).lognormal(sigma=1.5, size=(178, 13)) * 10.0 **
 
 @pytest.mark.parametrize(
     ("kind", "X"),
-    [(RBF, RAW), (RBF, SKEWED), (RBF, StandardScaler().fit_transform(RAW)), (Laplacian, SKEWED)],
-    ids=["wine", "skewed", "scaled", "skewed, Laplacian"],
+    [
+        pytest.param(RBF, RAW, id="wine"),
+        pytest.param(RBF, SKEWED, id="skewed"),
+        pytest.param(RBF, StandardScaler().fit_transform(RAW), id="scaled", marks=pytest.mark.drill),
+        pytest.param(Laplacian, SKEWED, id="skewed, Laplacian"),
+    ],
 )
 @pytest.mark.parametrize("name", PAIRS)
 def test_every_pair_takes_the_data_s_own_width_and_says_where_one_that_is_given_fits_nothing(name, kind, X):

@@ -24,7 +24,7 @@ def valid():
 def test_what_cannot_be_right_is_refused_in_a_sentence(name, valid):
     rng, refused = random.Random(1), 0  # noqa: S311 - not secret
     generate, decode = DECODERS[name](valid)
-    for _ in range(150):
+    for _ in range(100):
         sent, _ = generate(rng)
         began = time.thread_time()
         try:
@@ -32,7 +32,7 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(name, valid):
         except RefusedMessage:
             refused += 1
         assert time.thread_time() - began < SECONDS
-    assert refused > 50
+    assert refused > 33
 
 
 def message_of(content):
