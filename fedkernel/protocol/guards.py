@@ -85,8 +85,9 @@ class Guards:
       products over all rows leave instead; strategies ask for these by the size "exact".
     - `group_rows`: fewest rows that each local centre of a coreset stands for. A sampled point's weight is a row's in
       any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
-    - `cell_rows`: smallest step of the sizes of clusters that leave the site; fewer rows count as none. If tables are
-      prepared, a column whose sum leaves has at least so many values, and no fewer than ``table.min_rows``, or none.
+    - `cell_rows`: smallest step of the sizes of clusters that leave the site; fewer rows count as none, and to other
+      centres where distances to the nearest are summed. If tables are prepared, a column whose sum leaves has at least
+      so many values, and no fewer than ``table.min_rows``, or none.
 
     With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and n m floats of memory, which each
     request reads and writes: 0.3 ms for one of 40 single vectors with 1000 rows, 170 ms with 100,000. The widths take
