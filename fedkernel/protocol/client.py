@@ -88,6 +88,9 @@ class KernelClient(NumPyClient):
     entries: int | None = None
     """Entries of the site's own table, if the client works with another, such as a prepared one."""
 
+    apart: int = 0
+    """Rows by which the run's differ from those of another run at the site; 0: there was none on other rows."""
+
     answers: ClassVar[Answers] = ()
     """All requests that the class answers; every class lists its own."""
 
@@ -200,6 +203,10 @@ class KernelClient(NumPyClient):
 
         return max(1, self.cached("stored entries", stored))
 
+    def _share_apart(self) -> float:
+        """Return the rows by which the run's differ from another run's, as a share of its rows, 1 at most."""
+        return min(1.0, self.apart / self.X.shape[0]) if self.apart else 1.0
+
     def _has_larger(self, bound: float) -> bool:
         """Return whether a number in the table exceeds a bound in magnitude."""
         blocks = row_blocks(self.X.shape[0])
@@ -253,7 +260,7 @@ class KernelClient(NumPyClient):
             raise OwnFileError(outline, f"{outline}: {error}") from None  # the error quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
         if self.guards is not None:
-            self.guards.check_sent(name, reply.floats_by_reader, self.own_entries(), self.memory)
+            self.guards.check_sent(name, reply.floats_by_reader, self.own_entries(), self.memory, self._share_apart())
         self.reply = reply
         arrays, scalars = encode(reply, wire)
         return arrays, self.X.shape[0], scalars

@@ -70,8 +70,9 @@ class Guards:
       coordinator, or a peer with its letters. Of a sparse table the stored entries count. Numbers that follow from the
       rows are equations for them: with as many as entries, known features or a few known rows give the others
       (docs/privacy.md); sums of all sites, which come site by site, count for each of them. Below that nothing is
-      proven: half as many leave room for other knowledge. The policy's
-      ``limits.total.share`` is for all runs together.
+      proven: half as many leave room for other knowledge. If another run at the site was on other rows, only the
+      entries of the rows by which they differ count: the difference of both runs' numbers is of these alone. The
+      policy's ``limits.total.share`` is for all runs together.
     - `probed_share`: largest dimension, as a share of the rows, of all vectors together that weigh the rows in a run.
     - `leverage`: largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a
       combination of the replies is about that row alone; at l, if rows are alike, the best guess of it is off by
@@ -155,13 +156,20 @@ class Guards:
         state.save(memory)
 
     def check_sent(
-        self, name: str, floats: Mapping[int | None, int], entries: int, memory: MutableMapping[str, AnyArray]
+        self,
+        name: str,
+        floats: Mapping[int | None, int],
+        entries: int,
+        memory: MutableMapping[str, AnyArray],
+        apart: float = 1.0,
     ) -> None:
         """Raise ShareableError if a reply makes a run's total of sent numbers too large for a table of that size.
 
         `name`: the request's. `floats`: numbers that each reader gets with the reply (`Message.floats_by_reader`).
-        `entries`: of the table. `memory`: the client's, which holds the totals.
+        `entries`: of the table. `memory`: the client's, which holds the totals. `apart`: share of the rows by which the
+        run differs from another: the difference of both runs' numbers is of these rows alone, whose entries count.
         """
+        entries, table = max(1, int(apart * entries)), "the table" if apart == 1 else "rows that another run had not"
         for reader, number in floats.items():
             if not number:
                 continue
@@ -171,7 +179,7 @@ class Guards:
                 to = "" if reader is None else f" to client {reader}"
                 raise ShareableError(
                     f"with the reply to {name}, {left:,} numbers would have left{to}, {share_text(left / entries)} for "
-                    f"each of the {entries:,} entries of the table; allowed: {self.table_share:g} ({LIMIT_ADVICE}) "
+                    f"each of the {entries:,} entries of {table}; allowed: {self.table_share:g} ({LIMIT_ADVICE}) "
                     "(guard: table)"
                 )
             memory[key] = np.array([left])
