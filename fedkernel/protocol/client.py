@@ -89,7 +89,7 @@ class KernelClient(NumPyClient):
     """Entries of the site's own table, if the client works with another, such as a prepared one."""
 
     apart: int = 0
-    """Rows by which the run's differ from those of another run at the site; 0: there was none on other rows."""
+    """Number of rows by which the run differs from another at the site; 0: none was on other rows."""
 
     answers: ClassVar[Answers] = ()
     """All requests that the class answers; every class lists its own."""
@@ -204,7 +204,7 @@ class KernelClient(NumPyClient):
         return max(1, self.cached("stored entries", stored))
 
     def _share_apart(self) -> float:
-        """Return the rows by which the run's differ from another run's, as a share of its rows, 1 at most."""
+        """Return `apart` as a share of the rows, at most 1; 1 without another run."""
         return min(1.0, self.apart / self.X.shape[0]) if self.apart else 1.0
 
     def _has_larger(self, bound: float) -> bool:

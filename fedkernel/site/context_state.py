@@ -144,7 +144,7 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def apart(self) -> int:
-        """Fewest rows by which the run's differ from another run's; 0: no other rows."""
+        """Smallest difference in rows to another run at the site; 0: none was on other rows."""
         return int(flower_internals.read_array(self._rows["settled"], copy=False)[0]) if self.settled else 0
 
     def settle(self, apart: int) -> None:

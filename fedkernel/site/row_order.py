@@ -64,7 +64,7 @@ VALUES_APART = "other values in {} rows", "other values in {} rows", "values"
 def check_rows_apart(
     folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: tuple[str, str, str] = ROWS_APART
 ) -> int:
-    """Return the fewest rows, added and removed, by which a run differs from another; 0 if all were on the same rows.
+    """Return the smallest number of rows, added and removed, between a run and another; 0 if there are none.
 
     Raises ShareableError if a run's rows differ from an earlier run's in some, but fewer than `least`. Differences over
     more than two runs are not checked. `rows` (n, 16): from `row_hashes` or `fedkernel.site.row_order.row_contents`.
