@@ -27,7 +27,7 @@ def recovered(pair, share, kind):
 )
 def test_no_row_follows_from_any_pair_s_sums_at_the_default_limit(pair):
     for kind in pooled_attacks.KINDS[:2]:
-        assert (recovered(pair, TABLE_SHARE, kind) or 0.0) < 0.1, "a guess is as near"
+        assert (recovered(pair, TABLE_SHARE, kind) or 0.0) <= 0.1, "a guess is as near"
 
 
 @pytest.mark.parametrize("pair", [*QUICK, pytest.param("DisKPCA", marks=pytest.mark.drill)])
