@@ -11,7 +11,7 @@ are known. A cell is the share of the others, or of the rows that differ, that c
 mean length, and in brackets how many sums there are for each entry that is sought.
 
 Of `SpectralKMeans` see `UniformKPCA`, whose sums it sends. The file as it stands is of 8 seconds, but of 3 for
-`UniformKPCA`, the vertical pairs and landmarks of the coordinator's own; of `DisKPCA` without products of kernel values.
+`UniformKPCA`, vertical pairs and landmarks of the coordinator's own; of `DisKPCA` without products of kernel values.
 """
 
 import argparse
