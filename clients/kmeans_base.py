@@ -89,9 +89,9 @@ class ClusterSums(Summed):
 
     Reveals the mean of the site's embedded rows, how far they are from the origin and from the common centres, and in
     feature space from the origin, all together; nothing of a single cluster, if the coordinator follows the protocol.
-    One that chooses centres so that one row alone is near to one of them learns from `cost` that row's coordinate in
-    the centre's direction, and from `silhouette` one number more, once in a run. `sum` (s,). `lengths`, `cost`,
-    `total`: of squared lengths, of squared distances to the nearest centre, and of k(x, x). `silhouette`: of
+    A site with guards leaves out centres that are nearest to fewer than `cell_rows` of its rows, which count to the
+    other centres: else a centre near one row alone would tell that row's coordinate by `cost`. `sum` (s,). `lengths`,
+    `cost`, `total`: of squared lengths, of squared distances to the nearest centre, and of k(x, x). `silhouette`: of
     `simplified_silhouettes`.
     """
 
@@ -269,6 +269,9 @@ class KMeansClient(KernelClient):
     def measure_clusters(self, ask: MeasureClusters) -> ClusterSums:
         """Compute the sums over the rows for the clusters' objective."""
         H, centers = Embedding.load(self.memory).rows, CommonCenters.load(self.memory).centers
+        if self.guards is not None:
+            counts = np.bincount(assign(H, centers)[0], minlength=len(centers))
+            centers = centers[counts >= min(self.guards.cell_rows, counts.max())]
         return ClusterSums(
             sum=H.sum(axis=0),
             lengths=float(np.square(H).sum()),

@@ -97,6 +97,9 @@ class KernelClient(NumPyClient):
     entries: int | None = None
     """Entries of the site's own table, if the client works with another, such as a prepared one."""
 
+    apart: int = 0
+    """Number of rows by which the run differs from another at the site; 0: none was on other rows."""
+
     answers: ClassVar[Answers] = ()
     """All requests that the class answers; every class lists its own."""
 
@@ -209,6 +212,10 @@ class KernelClient(NumPyClient):
 
         return max(1, self.cached("stored entries", stored))
 
+    def _share_apart(self) -> float:
+        """Return `apart` as a share of the rows, at most 1; 1 without another run."""
+        return min(1.0, self.apart / self.X.shape[0]) if self.apart else 1.0
+
     def _has_larger(self, bound: float) -> bool:
         """Return whether a number in the table exceeds a bound in magnitude."""
         blocks = row_blocks(self.X.shape[0])
@@ -263,7 +270,7 @@ class KernelClient(NumPyClient):
             raise OwnFileError(outline, f"{outline}: {error}") from None  # the error quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
         if self.guards is not None:
-            self.guards.check_sent(name, reply.floats_by_reader, self.own_entries(), self.memory)
+            self.guards.check_sent(name, reply.floats_by_reader, self.own_entries(), self.memory, self._share_apart())
         self.request, self.reply = request, reply
         arrays, scalars = encode(reply, wire)
         return arrays, self.X.shape[0], scalars

@@ -70,8 +70,9 @@ class Guards:
       coordinator, or a peer with its letters. Of a sparse table the stored entries count. Numbers that follow from the
       rows are equations for them: with as many as entries, known features or a few known rows give the others
       (docs/privacy.md); sums of all sites, which come site by site, count for each of them. Below that nothing is
-      proven: half as many leave room for other knowledge. The policy's
-      ``limits.total.share`` is for all runs together.
+      proven: half as many leave room for other knowledge. If another run at the site was on other rows, only the
+      entries of the rows by which they differ count: the difference of both runs' numbers is of these alone. The
+      policy's ``limits.total.share`` is for all runs together.
     - `probed_share`: largest dimension, as a share of the rows, of all vectors together that weigh the rows in a run.
     - `leverage`: largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a
       combination of the replies is about that row alone; at l, if rows are alike, the best guess of it is off by
@@ -85,8 +86,9 @@ class Guards:
       products over all rows leave instead; strategies ask for these by the size "exact".
     - `group_rows`: fewest rows that each local centre of a coreset stands for. A sampled point's weight is a row's in
       any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
-    - `cell_rows`: smallest step of the sizes of clusters that leave the site; fewer rows count as none. If tables are
-      prepared, a column whose sum leaves has at least so many values, and no fewer than ``table.min_rows``, or none.
+    - `cell_rows`: smallest step of the sizes of clusters that leave the site; fewer rows count as none, and to other
+      centres where distances to the nearest are summed. If tables are prepared, a column whose sum leaves has at least
+      so many values, and no fewer than ``table.min_rows``, or none.
 
     With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and n m floats of memory, which each
     request reads and writes: 0.3 ms for one of 40 single vectors with 1000 rows, 170 ms with 100,000. The widths take
@@ -159,13 +161,20 @@ class Guards:
         state.save(memory)
 
     def check_sent(
-        self, name: str, floats: Mapping[int | None, int], entries: int, memory: MutableMapping[str, AnyArray]
+        self,
+        name: str,
+        floats: Mapping[int | None, int],
+        entries: int,
+        memory: MutableMapping[str, AnyArray],
+        apart: float = 1.0,
     ) -> None:
         """Raise ShareableError if a reply makes a run's total of sent numbers too large for a table of that size.
 
         `name`: the request's. `floats`: numbers that each reader gets with the reply (`Message.floats_by_reader`).
-        `entries`: of the table. `memory`: the client's, which holds the totals.
+        `entries`: of the table. `memory`: the client's, which holds the totals. `apart`: share of the rows by which the
+        run differs from another: the difference of both runs' numbers is of these rows alone, whose entries count.
         """
+        entries, table = max(1, int(apart * entries)), "the table" if apart == 1 else "rows that another run had not"
         for reader, number in floats.items():
             if not number:
                 continue
@@ -175,7 +184,7 @@ class Guards:
                 to = "" if reader is None else f" to client {reader}"
                 raise ShareableError(
                     f"with the reply to {name}, {left:,} numbers would have left{to}, {share_text(left / entries)} for "
-                    f"each of the {entries:,} entries of the table; allowed: {self.table_share:g} ({LIMIT_ADVICE}) "
+                    f"each of the {entries:,} entries of {table}; allowed: {self.table_share:g} ({LIMIT_ADVICE}) "
                     "(guard: table)"
                 )
             memory[key] = np.array([left])

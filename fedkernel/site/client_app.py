@@ -157,6 +157,7 @@ class _SiteCall:
             raise OwnFileError(f"{site.display_name} cannot use its table", f"{site.path}: {error}") from None
         site.check_rows(client.X.shape[0])
         client.entries = _own_entries(site, client)
+        client.apart = memory.apart
         return client
 
     def masked(self, reply: Summed, request: Request[Any], requests: str) -> tuple[wire.MaskedSum, int]:
@@ -439,8 +440,7 @@ def _take_rows(call: _SiteCall) -> Reply:
             f"requires {least} (table.row_share)"
         )
     rows = None if np.array_equal(positions, np.arange(len(own))) else positions
-    call.site.check_rows_apart(rows, False)
-    memory.settle()
+    memory.settle(call.site.check_rows_apart(rows, False))
     memory.rows = rows
     memory.order = wire.order_id(common)
     return wire.CommonRows(rows=len(positions))
@@ -451,8 +451,7 @@ def _train(call: _SiteCall) -> Answer:
     arrays = flower_internals.read_arrays(wire.records_of(call.message.content)[0])
     memory = call.memory()
     if not memory.settled:
-        call.site.check_rows_apart(None, False)
-        memory.settle()
+        memory.settle(call.site.check_rows_apart(None, False))
     client, limits = call.client(memory, call.kind), call.site.gate and call.site.gate.policy.limits
     client.most_memory = memory_limit(limits.run.memory) if limits else None
     with blas_threads(call.site.threads):

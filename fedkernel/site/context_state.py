@@ -142,10 +142,15 @@ class Memory(MutableMapping[str, AnyArray]):
         """True once the run's rows can no longer be changed."""
         return "settled" in self._rows
 
-    def settle(self) -> None:
-        """Fix the run's rows."""
+    @property
+    def apart(self) -> int:
+        """Smallest difference in rows to another run at the site; 0: none was on other rows."""
+        return int(flower_internals.read_array(self._rows["settled"], copy=False)[0]) if self.settled else 0
+
+    def settle(self, apart: int) -> None:
+        """Fix the run's rows, which differ by so many from another run's."""
         if not self.settled:
-            self._rows["settled"] = flower_internals.HeldArray(np.ones(1))
+            self._rows["settled"] = flower_internals.HeldArray(np.array([apart]))
 
     @property
     def noted(self) -> bool:

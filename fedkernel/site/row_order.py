@@ -63,26 +63,28 @@ VALUES_APART = "other values in {} rows", "other values in {} rows", "values"
 
 def check_rows_apart(
     folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: tuple[str, str, str] = ROWS_APART
-) -> None:
-    """Raise ShareableError if a run's rows differ from an earlier run's in some, but fewer than `least`.
+) -> int:
+    """Return the smallest number of rows, added and removed, between a run and another; 0 if there are none.
 
-    Differences over more than two runs are not checked. `rows` (n, 16): from `row_hashes` or
-    `fedkernel.site.row_order.row_contents`. `note`: store them in `folder` for later runs.
+    Raises ShareableError if a run's rows differ from an earlier run's in some, but fewer than `least`. Differences over
+    more than two runs are not checked. `rows` (n, 16): from `row_hashes` or `fedkernel.site.row_order.row_contents`.
+    `note`: store them in `folder` for later runs.
     """
     keys = np.sort(as_keys(rows))
     path, (new, gone, same) = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy", wording
-    if path.exists():
-        return
+    known, apart = path.exists(), []
     for earlier in sorted(folder.glob("*.npy")):
         before = as_keys(np.load(earlier, allow_pickle=False))
+        apart.append(len(np.setxor1d(keys, before)))
         for what, differing in ((new, np.setdiff1d(keys, before)), (gone, np.setdiff1d(before, keys))):
-            if 0 < len(differing) < least:
+            if 0 < len(differing) < least and not known:
                 raise ShareableError(
                     f"the run has {what.format(len(differing))} than an earlier run, so their results' difference "
                     f"would show these; allowed: the same {same} or {least} others at least (table.rows_apart)"
                 )
-    if note:
+    if note and not known:
         write_atomic(path, lambda file: np.save(file, rows), 0o600)
+    return min(filter(None, apart), default=0)
 
 
 def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:

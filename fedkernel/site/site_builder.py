@@ -282,12 +282,13 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
 
 def _check_apart(  # noqa: PLR0917 - the last two are arguments of `Site.check_rows_apart`
     own: SiteData | OwnRaw, key: bytes, secret: bytes, folder: Path, least: int, positions: Positions | None, note: bool
-) -> None:
-    """Raise ShareableError if a run's rows, or their contents, differ from an earlier run's in too few rows."""
+) -> int:
+    """Return the smallest difference in contents to another run, as `check_rows_apart`; 0 without a limit."""
     if least:
         values = row_contents(own.X, positions, secret)
         check_rows_apart(folder, row_hashes(own.ids, key, positions, own.X.shape[0]), least, note=note)
-        check_rows_apart(folder / "values", values, least, note=note, wording=VALUES_APART)
+        return check_rows_apart(folder / "values", values, least, note=note, wording=VALUES_APART)
+    return 0
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class Site:
     - `gate`: checks against policy and plan; None: no such checks.
     - `path`: file of `X`, hidden from the coordinator.
     - `check_rows_apart`: raises InputError if the rows at these positions (None: all) differ from an earlier run's in
-      too few rows; optionally stores them.
+      too few rows; optionally stores them. Returns the fewest rows by which they differ from another run's; 0: none.
     - `remember_order`: stores the positions of the run's rows (None: all) and their order's id, for runs that project.
     - `projects`: whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
     - `table`: returns the fingerprint of the site's files; empty: no files. `table_at_start`: returns that at a run's
@@ -82,7 +82,7 @@ class Site:
     gate: Gate | None = None
     noise_key: bytes = b""
     path: str | None = None
-    check_rows_apart: Callable[[Positions | None, bool], object] = lambda positions, note: None
+    check_rows_apart: Callable[[Positions | None, bool], int] = lambda positions, note: 0
     remember_order: Callable[[Positions | None, int], object] = lambda positions, order: None
     projects: bool = False
     table: Callable[[], str] = lambda: ""

@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
-from clients.kmeans_base import CountClusters, KMeansClient, SharedRows
+from clients.kmeans_base import CountClusters, KMeansClient, MeasureClusters, SharedRows
 from experiments.config import Experiment
 from experiments.results import recommendations
 from experiments.running import run_experiment
@@ -135,6 +135,9 @@ def test_sizes_below_five_are_not_told_and_a_site_may_take_larger_steps():
     assert client().count_clusters(CountClusters()).sizes.tolist() == [0, 10, 5, 0]
     assert client(Guards(cell_rows=13)).count_clusters(CountClusters()).sizes.tolist() == [0, 13, 0, 0]
     assert client(Guards(cell_rows=1)).count_clusters(CountClusters(step=7)).sizes.tolist() == [0, 7, 0, 0]
+    ask = MeasureClusters(kernel=Linear())  # a centre near few rows is left out, and these count to the others
+    costs = [client(guards).measure_clusters(ask).cost for guards in (None, *(Guards(cell_rows=n) for n in (4, 5, 99)))]
+    assert costs == [0, 0, 4 * 81, 4 * 81 + 5 * 121]
     with pytest.raises(ValueError, match="greater than or equal to 5"):
         CountClusters(step=4)
     with pytest.raises(ValueError, match="must be multiples of step"):

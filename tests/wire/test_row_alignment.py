@@ -250,8 +250,8 @@ def test_runs_whose_rows_differ_by_few_are_told_apart(tmp_path):
     assert row_hashes(None, b"", np.arange(5), 40).tobytes() == row_hashes(None, b"", None, 5).tobytes()
     assert not set(map(bytes, first)) & {hashed(id_, KEY) for id_ in IDS}, "not what leaves in a run"
     for number, rows in enumerate((range(30), range(29, -1, -1), range(20), range(40), range(10, 40))):
-        check_rows_apart(tmp_path / str(number), first, 10)
-        check_rows_apart(tmp_path / str(number), named(rows), 10)
+        apart = [check_rows_apart(tmp_path / str(number), own, 10) for own in (first, named(rows), first)]
+        assert apart == [0, *[len(set(rows) ^ set(range(30)))] * 2]
         assert len([*(tmp_path / str(number)).iterdir()]) == (1 if set(rows) == set(range(30)) else 2)
     for rows, sentence in (
         (range(29), "1 rows fewer than an earlier run"),
@@ -317,10 +317,14 @@ def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not
     write_csv(tmp_path / "north.csv", IDS[1:13], TABLE[1:13, :2], ("age", "weight"))
     message = refused(nodes, strategy, ProtocolError, id="with-another")
     assert "the run has other values in 1 rows than an earlier run" in message
-    (tmp_path / "site.toml").write_text("[table]\nmin_rows = 1\nrows_apart = 0\n[guards]\ntable_share = 1000")
+    policy = "[table]\nmin_rows = 1\nrows_apart = {}\n[guards]\ntable_share = 300"
     for node in nodes:
         node |= {"policy": str(tmp_path / "site.toml")}
         del node["min-rows"], node["table-share"]
+    (tmp_path / "site.toml").write_text(policy.format(1))
+    message = refused(nodes, strategy, ProtocolError, id="with-another")
+    assert "for each of the 4 entries of rows that another run had not; allowed: 300" in message, "one came, one went"
+    (tmp_path / "site.toml").write_text(policy.format(0))
     run_on(nodes, strategy, id="with-more")
 
 
