@@ -84,7 +84,7 @@ class SumCells(Request[CellSums]):
     least: Least = LEAST_ROWS
 
     def sensitivity(self, radius: float) -> Mapping[str, float]:
-        """Return the bounds of a row, which is in one cell; the costs are left out, since their bound is large."""
+        """Return the bounds of a row, which is in one cell; costs are left out: their bound is large."""
         return {"sums": radius, "counts": 1.0, "costs": 0.0}
 
     def check_reply(self, reply: CellSums) -> None:

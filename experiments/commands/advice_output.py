@@ -153,7 +153,7 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
 
 
 def _with_noise(strategy: KernelStrategy[Any], cohort: Sequence[Member]) -> list[str]:
-    """Return what to expect of clusters under differential privacy, by epsilon; empty of other methods."""
+    """Return a line for each epsilon about clusters under differential privacy; empty for other methods."""
     if not isinstance(strategy, CentroidKMeans) or find_spec("dp_accounting") is None:
         return []
     shared = CentroidKMeans(strategy.n_clusters)

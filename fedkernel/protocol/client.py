@@ -213,8 +213,8 @@ class KernelClient(NumPyClient):
         return max(1, self.cached("stored entries", stored))
 
     def _share_apart(self) -> float:
-        """Return `apart` as a share of the rows, at most 1; 1 without another run."""
-        return min(1.0, self.apart / self.X.shape[0]) if self.apart else 1.0
+        """Return `apart` as a share of the rows, at most 1; 1 without another run, and of sums with noise."""
+        return min(1.0, self.apart / self.X.shape[0]) if self.apart and self.privacy is None else 1.0
 
     def _has_larger(self, bound: float) -> bool:
         """Return whether a number in the table exceeds a bound in magnitude."""

@@ -354,7 +354,7 @@ class Request(Message, Generic[ReplyT]):
     """Upper bounds of the reply's dimensions, each by the name of a field, perhaps a nested one (``D.size``)."""
 
     def sensitivity(self, radius: float) -> Mapping[str, float]:
-        """Return the most, in L2 norm, that one row of length `radius` or less adds to each array of a summed reply.
+        """Return the largest L2 norm that a row of length `radius` or less adds to each array of the reply.
 
         Overridden for sums to which noise can be added (`fedkernel.protocol.privacy`). An array at 0.0 is then the same
         for all tables.

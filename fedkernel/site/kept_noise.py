@@ -13,7 +13,7 @@ Noise = Mapping[str, AnyArray]
 
 
 def kept_noise(folder: Path, run: str, name: str, draw: Callable[[], Noise]) -> Noise:
-    """Return the noise kept under a name in a site's folder, or draw it and keep it; `run`: the run's `Gate.key`."""
+    """Return the noise kept under a name in a site's folder, or draw and keep it; `run`: its `Gate.key`."""
     path = folder / NOISE_FOLDER / run / f"{name}.npz"
     try:
         with open_npz(path) as file:

@@ -183,7 +183,7 @@ class TotalLimits(Limits):
         return FULL_RUNS * table_share if self.share is None else self.share
 
     def epsilon_fault(self, run: str, own: float, total: float) -> str:
-        """Return the error text if a run's epsilon (0: no noise), or the total with it, is too large; else nothing."""
+        """Return the error text if a run's epsilon (0: no noise) makes the total too large; else nothing."""
         if self.epsilon is None or (own and total <= self.epsilon):
             return ""
         if not own:

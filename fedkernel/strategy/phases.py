@@ -97,7 +97,7 @@ def _join_and_prepare(method: Method[Any], grid: Grid, settings: RunSettings, jo
 
 
 def settled_privacy(method: Method[Any], privacy: Privacy | None) -> Privacy | None:
-    """Return the privacy of a run with the number of its method's sums; InputError if a reply can have no noise."""
+    """Return a run's privacy with the number of its sums; InputError if a reply can have no noise."""
     if privacy is None or privacy.releases:
         return privacy
     if kernels := ruled_kernels(method):
