@@ -23,6 +23,8 @@ from fedkernel.protocol import (
     share_text,
     whole_table_text,
 )
+from fedkernel.strategy import settled_privacy
+from strategies.centroid_landmarks import CentroidLandmarks
 
 NOTE = (
     "Figures: exact; at most, where a run may end early or send less; about, where convergence decides. Memory: of "
@@ -38,6 +40,7 @@ class Line:
     - `forecasts`: one for each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
     - `whole`: the floats of all sites' tables, for each seed with known shapes.
     - `shares`: numbers that leave a site for each entry of its table, for each forecast.
+    - `noise`: what is to be expected of a run with noise.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Line:
     forecasts: list[Forecast | None] = field(default_factory=list)
     whole: list[int] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
+    noise: str = ""
 
     @property
     def known(self) -> list[Forecast]:
@@ -64,6 +68,9 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
     """Print the costs of the experiment's runs; `shape` as for `lines_of`."""
     lines = lines_of(plan(experiment), shape)
     print_table(forecast_table(lines))
+    for line in lines:
+        if line.noise:
+            print_line(f"{' '.join(filter(None, (line.name, line.setting)))}: {line.noise}")
     if floats := [own for line in lines for own in line.whole]:
         print_line(f"Of floats, {whole_table_text(*floats)}.")
     if shape is None and isinstance(experiment.data, Sites):
@@ -85,6 +92,9 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
             forecast = run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
             line.forecasts.append(forecast)
             line.shares += [] if forecast is None else [forecast_share(forecast, members)]
+            privacy = settled_privacy(run.strategy, run.point.experiment.privacy)
+            if members and privacy is not None and isinstance(run.strategy, CentroidLandmarks):
+                line.noise = run.strategy.sizes(members, privacy).findings[0]
             line.whole += [pooled_floats(members, run.strategy.partition)] if members else []
     return list(lines.values())
 
