@@ -82,7 +82,7 @@ class Result(Generic[M]):
         return f"<table><caption>{name}</caption>{rows}</table>{picture}<ul>{findings}</ul>"
 
     def plot(self) -> "Figure":
-        """Draw the rows along two components or coordinates, clusters with silhouettes and sizes, and the spectrum.
+        """Draw the rows along two components, the clusters with sizes and silhouettes, and the spectrum.
 
         A panel for each that the model or simulated sites' outputs hold; of many rows a random sample. Clusters differ
         by marker and hatch, too. ``figure.savefig("result.png")`` saves it. InputError if there is nothing to draw.

@@ -63,7 +63,7 @@ def two_coordinates(coordinates: FloatArray, *, turn: bool = False) -> FloatArra
 
 
 def draw_result(model: Any, points: FloatArray | None) -> "Figure":
-    """Draw what is known of a model: rows `points` (n, s), clusters and eigenvalues; a panel each."""
+    """Draw a model: rows `points` (n, s), clusters and eigenvalues, a panel each."""
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
