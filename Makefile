@@ -1,7 +1,8 @@
 # make demo: set up and run the quickstart. make check: linters, types, import contracts and the quick tests, for daily
 # use. make test: the tests. make drills: the long ones. make test-processors: the tests as each kind of processor
-# computes. make test-lowest: the quick tests with the lowest versions that pyproject.toml allows. make mutants: whether
-# the tests find mistakes. Each sets up what it needs from Python >= 3.11 and nothing else.
+# computes. make test-lowest, make test-newest: the quick tests with the lowest versions that pyproject.toml allows, and
+# with the newest. make mutants: whether the tests find mistakes. make release-check: whether a release can be made; the
+# packages and the bill of materials are then in dist/. Each sets up what it needs from Python >= 3.11 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -16,7 +17,7 @@ NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
 	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_vfedpca \
 	strategy/test_projecting))
 
-.PHONY: demo check test drills test-kernel test-processors test-lowest mutants lint bench defaults performance clean
+.PHONY: demo check test drills test-kernel test-processors test-lowest test-newest mutants release-check lint bench defaults performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
@@ -39,6 +40,15 @@ test-lowest:
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) .ci/lowest.py) --editable .
 	$(VENV)-lowest/bin/python -m pytest --quick -n 2 -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
+
+test-newest:
+	$(PYTHON) -m venv $(VENV)-newest
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable ".[simulation,dev]"
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "flwr[simulation]" # past our bound, too
+	$(VENV)-newest/bin/python -m pytest --quick -n 2 -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
+
+release-check:
+	PYTHON=$(PYTHON) .ci/release $(TAG)
 
 mutants: $(VENV)/.dev
 	$(BIN)/python benchmarks/mutants.py --strict $(MUTANTS)
@@ -70,7 +80,7 @@ performance: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest runs
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest dist runs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -14,10 +14,11 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
 from experiments.report.page_tables import is_central
-from experiments.report.plot_style import HUES, MARKERS, Drawn, add_legend, pictured, plain
-from experiments.results import MOST_ROWS, RowPicture, Run, setting
+from experiments.report.plot_style import Drawn, add_legend, pictured, plain
+from experiments.results import RowPicture, Run, setting
 from fedkernel.data import sorted_classes
 from fedkernel.ground import AnyArray, FloatArray
+from fedkernel.run import HUES, MARKERS, MOST_ROWS
 
 COLUMNS = 4
 """Panels in a row."""

@@ -5,7 +5,7 @@ import math
 import textwrap
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -16,15 +16,14 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
 from experiments.results import Run, Spread, Summary, by_setting
 from fedkernel.models import ERROR_ROUNDING, metric_of
+from fedkernel.run import HUES, MARKERS
 
 FLOOR = ERROR_ROUNDING
 MOST_PANELS = 8
 Line = Literal["-", "--", "-.", ":"]
 Drawn = tuple[str, str, Canvas]
 """Unsaved figure: title, caption, canvas."""
-INK, FAINT, BAND = "#333333", "#d9d9d9", "#f2f2f2"
-# Okabe and Ito's palette without its yellow, too light on white, and three of Tol's muted colours
-HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#332288", "#999933")
+FAINT, BAND = "#d9d9d9", "#f2f2f2"
 GREYS = ("#000000", "#777777", "#4d4d4d", "#a6a6a6")
 SWEPT_LABELS = {
     "partition.clients": "number of clients",
@@ -34,30 +33,9 @@ SWEPT_LABELS = {
     "n_components": "number of components",
 }
 """Labels of frequently swept numbers, by dotted path or its last part."""
-MARKERS, BASELINE_MARKERS = "osD^vP<>p*h", "Xd8H"
+BASELINE_MARKERS = "Xd8H"
 LINES: tuple[Line, ...] = ("-", "--", "-.", ":")
 PHASES = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#EE8866", "#44BB99", "#AAAA00")
-STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": INK,
-    "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.labelsize": 9.5,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 9.5,
-    "font.size": 9,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.7,
-    "hatch.linewidth": 0.6,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "svg.hashsalt": "fedkernel",
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
 
 
 @dataclass(frozen=True)

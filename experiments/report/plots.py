@@ -24,6 +24,7 @@ from experiments.report.plot_style import Drawn, Look, Scale
 from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.ground import FloatArray
 from fedkernel.models import MAIN_METRIC, metric_of
+from fedkernel.run import STYLE
 
 OUTSIDE = "outside any phase"
 
@@ -67,7 +68,7 @@ def draw(
     figures: list[Figure] = []
     with mpl.rc_context():
         mpl.rcdefaults()  # a user's matplotlibrc would change the bytes
-        mpl.rcParams.update(style.STYLE)
+        mpl.rcParams.update(STYLE)
         if shown and _adds_to_the_table([s for s in summaries if s.metrics.get(metric)]):
             title, caption, canvas = _by_method(shown, metric, look)
             figures += _saved(folder, f"{metric}_by_method", (title, caption + lost, canvas))

@@ -10,13 +10,12 @@ import matplotlib as mpl
 import numpy as np
 
 from experiments.report.pictures import Panel, class_colours, draw_panels
-from experiments.report.plot_style import STYLE
 from experiments.report.site_results import SiteRun
 from experiments.report.templates import render
-from experiments.results import MOST_ROWS, rows_to_draw, two_coordinates
 from fedkernel.data import NO_LABEL, contingency
 from fedkernel.ground import AnyArray, InputError, write_atomic
 from fedkernel.models import METRICS, compare_classes
+from fedkernel.run import MOST_ROWS, STYLE, rows_to_draw, two_coordinates
 from fedkernel.site import OUTBOX, departures_of
 
 MOST_COLUMNS = 30

@@ -6,15 +6,12 @@ from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.results.report_data import (
-        MOST_ROWS,
         Columns,
         RowPicture,
         read_columns,
         read_directions,
         read_row_pictures,
         read_shapes,
-        rows_to_draw,
-        two_coordinates,
         write_directions,
         write_row_picture,
         write_shapes,

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from experiments.results.rows import Run
-from fedkernel.ground import AnyArray, FloatArray, InputError, generator, load_parts, open_npz, write_atomic
+from fedkernel.ground import AnyArray, FloatArray, InputError, load_parts, open_npz, write_atomic
 
 
 def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence[int] = ()) -> None:
@@ -62,10 +61,6 @@ def read_directions(out: Path, runs: Iterable[Run]) -> Mapping[str, FloatArray]:
     return {run_id: np.load(path, allow_pickle=False) for run_id, path in paths.items() if path.exists()}
 
 
-MOST_ROWS = 2000
-"""Most rows that are drawn; of more, a fixed random sample of this size."""
-
-
 @dataclass(frozen=True)
 class RowPicture:
     """Points (n, 2), class texts (n,) and cluster numbers (n,) of the drawn rows.
@@ -93,24 +88,6 @@ def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture
             with open_npz(path) as file:
                 pictures[run.id] = RowPicture(**file)
     return pictures
-
-
-def rows_to_draw(rows: int) -> npt.NDArray[np.intp]:
-    """Return the positions of the rows to draw, in order."""
-    if rows <= MOST_ROWS:
-        return np.arange(rows)
-    return np.sort(generator("drawn rows", rows).choice(rows, MOST_ROWS, replace=False))
-
-
-def two_coordinates(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
-    """Return two coordinates (n, 2) of `coordinates` (n, s), the first or with `turn` principal ones; else None."""
-    if coordinates.ndim != 2 or min(coordinates.shape) < 2:
-        return None
-    if not turn:
-        return np.array(coordinates[:, :2], dtype=np.float64)
-    centred = coordinates - coordinates.mean(axis=0)
-    _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    return np.array(centred @ axes[:2].T, dtype=np.float64)
 
 
 def _path(out: Path, run_id: str, name: str) -> Path:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.results import RowPicture, rows_to_draw, two_coordinates
+from experiments.results import RowPicture
 from experiments.running.planning import Planned
 from fedkernel.data import GENERATED, NO_LABEL, DataSpec, Prepare, RawTable, has_label, load
 from fedkernel.ground import AnyArray, stack_rows
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 from fedkernel.preparing import fitted
-from fedkernel.run import Result
+from fedkernel.run import Result, rows_to_draw, two_coordinates
 
 PER_COLUMN = {"standard": Prepare(scale="standard"), "minmax": Prepare(scale="minmax"), "center": Prepare(scale="none")}
 """`Prepare` equivalents of a data set's ``scale``, all rows being in one place."""

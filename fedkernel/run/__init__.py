@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedkernel.run.journal import Journal, remove_journal
     from fedkernel.run.ledger import Account, Entry, Ledger
     from fedkernel.run.result import Result, read_ledger
+    from fedkernel.run.result_plot import HUES, MARKERS, MOST_ROWS, STYLE, rows_to_draw, two_coordinates
     from fedkernel.run.result_transport import NOT_RUN, FailedRun
     from fedkernel.run.row_matching import common_rows
     from fedkernel.run.settings import RunSettings

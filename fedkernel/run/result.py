@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,10 @@ from fedkernel.ground import DiskList, InputError, Precision, open_npz, short_re
 from fedkernel.models import FittedModel, Model
 from fedkernel.numerics import WeightedPoints
 from fedkernel.run.ledger import Ledger
+from fedkernel.run.result_plot import draw_result, row_coordinates
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 M = TypeVar("M")
 
@@ -76,6 +80,14 @@ class Result(Generic[M]):
         findings = "".join(f"<li>{escape(finding)}</li>" for finding in self.findings)
         name = escape(type(self.model).__name__)
         return f"<table><caption>{name}</caption>{rows}</table>{picture}<ul>{findings}</ul>"
+
+    def plot(self) -> "Figure":
+        """Draw the rows along two components, the clusters with sizes and silhouettes, and the spectrum.
+
+        A panel for each that the model or simulated sites' outputs hold; of many rows a random sample. Clusters differ
+        by marker and hatch, too. ``figure.savefig("result.png")`` saves it. InputError if there is nothing to draw.
+        """
+        return draw_result(self.model, row_coordinates(self.model, self.outputs))
 
     def save(self, folder: str | os.PathLike[str], *, whole: bool = False) -> None:
         """Write the result to a folder: ``model.npz``, and last ``result.json``, which marks the folder complete.

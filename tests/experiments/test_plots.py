@@ -2,9 +2,11 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_blobs
 from test_report import a_run as run_of_report
 
 from experiments.config import ReportOptions
@@ -12,6 +14,9 @@ from experiments.report.convergence_curves import value_by_iteration
 from experiments.report.plot_style import Scale, looks
 from experiments.report.plots import _by_method, _shown, draw
 from experiments.results import by_iteration, summarise
+from fedkernel import RBF, InputError, Linear
+from fedkernel.models import KernelPCA, PeerComponents, kernel_kmeans
+from fedkernel.run import HUES, MARKERS, Result
 
 CLIENTS = "partition.clients"
 ROWS = (("best", 0.1), ("worst", 0.2))
@@ -199,3 +204,28 @@ def test_each_panel_has_an_axis_of_its_own_where_one_from_0_would_not_show_diffe
 def test_an_axis_of_a_single_value_has_a_length(value, end):
     scale = Scale.around([value, value], log=False)
     assert (scale.low, scale.high) == (value, end)
+
+
+BLOBS, GROUPS = make_blobs([9, 12, 6], cluster_std=0.1, random_state=0)
+
+
+def test_a_result_s_figure_has_its_rows_clusters_and_spectrum_and_none_without_either():
+    """Each cluster has a marker and a hatch of its own, so that it can be told without colours."""
+    model = kernel_kmeans(BLOBS, RBF(gamma=1.0), 3, 4)
+    sites = {0: {"embedding": model.training_[:20]}, 1: {"embedding": model.training_[20:]}}
+    for result in (Result(model), Result(replace(model, training_=None), outputs=sites)):
+        rows, clusters, spectrum = result.plot().axes
+        counts = sorted(np.bincount(GROUPS))
+        assert sorted(len(line.get_xdata()) for line in rows.lines) == counts
+        assert (
+            len({line.get_marker() for line in rows.lines}) == len({bar.get_hatch() for bar in clusters.patches}) == 3
+        )
+        assert sorted(int(text.get_text().split()[1]) for text in clusters.get_yticklabels()) == counts
+        np.testing.assert_array_equal(spectrum.lines[0].get_ydata(), model.eigenvalues_)
+    assert math.gcd(len(HUES), len(MARKERS)) == 1
+    pca = KernelPCA.of_gram(BLOBS @ BLOBS.T, Linear(), 2, center=True)
+    rows, _ = Result(pca).plot().axes
+    np.testing.assert_array_equal(rows.lines[0].get_xydata(), pca.embedding())
+    (_,) = Result(pca.first(1)).plot().axes
+    with pytest.raises(InputError, match="PeerComponents has nothing to draw; allowed: models with eigenvalues"):
+        Result(PeerComponents(Linear(), 2)).plot()

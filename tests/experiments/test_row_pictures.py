@@ -13,8 +13,9 @@ from test_report import a_run
 from experiments.config import Experiment
 from experiments.report.pictures import Panel, class_colours, draw_panels, matched_clusters, rotated_onto, row_pictures
 from experiments.report.plots import draw
-from experiments.results import MOST_ROWS, RowPicture, read_row_pictures, rows_to_draw
+from experiments.results import RowPicture, read_row_pictures
 from experiments.running import run_experiment
+from fedkernel.run import MOST_ROWS, rows_to_draw
 
 X = np.asarray(load_iris().data)
 

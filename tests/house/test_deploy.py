@@ -131,12 +131,44 @@ def test_a_compose_file_starts_a_command_that_has_its_options(path):
     assert (path.parent / service["build"]["context"] / service["build"]["dockerfile"]).samefile(
         path.parent / "Dockerfile"
     )
+    assert service["tmpfs"]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert "no-new-privileges:true" in service["security_opt"]
     mounted = {word.partition("/run/secrets/")[2] for word in service["command"] if "/run/secrets/" in word}
     assert mounted == set(service["secrets"]) == set(table["secrets"])
 
 
-def test_the_image_copies_what_there_is():
+def test_the_image_is_the_wheel_of_what_there_is_and_does_not_run_as_root():
     dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
-    names = " ".join(re.findall(r"^COPY --chown=app:app (.*) \S+$", dockerfile, flags=re.MULTILINE)).split()
-    assert {"fedkernel", "clients", "strategies", "experiments", "pyproject.toml"} <= set(names)
+    wheel, image = dockerfile.split("\nFROM ")[1:]
+    names = " ".join(re.findall(r"^COPY (.*) \S+$", wheel, flags=re.MULTILINE)).split()
+    packages = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert set(names) == {*packages["packages"], "pyproject.toml", "README.md", "LICENSE"}
+    sent = (DEPLOY / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {line[1:] for line in sent if line.startswith("!")} == {*names, "constraints.txt"}
     assert all((DEPLOY.parent / name).exists() for name in names)
+    assert re.findall(r"^COPY (.*) ", image, flags=re.MULTILINE) == ["--from=wheel /wheel", "constraints.txt"]
+    assert image.splitlines()[-1] == "USER app"
+
+
+def test_hooks_have_the_versions_of_constraints_and_commands_of_workflows_are_targets_of_make():
+    root = DEPLOY.parent
+    hooks = yaml.safe_load((root / ".pre-commit-config.yaml").read_text())["repos"]
+    (ruff,) = [hook["rev"] for hook in hooks if hook["repo"].endswith("/ruff-pre-commit")]
+    assert f"ruff=={ruff[1:]}" in (root / "constraints.txt").read_text().splitlines()
+    phony = re.search(r"^\.PHONY: (.*)$", (root / "Makefile").read_text(), flags=re.MULTILINE)[1].split()
+    workflows = [yaml.safe_load(path.read_text()) for path in (root / ".github" / "workflows").glob("*.yml")]
+    steps = [step for table in workflows for job in table["jobs"].values() for step in job["steps"]]
+    run = [step["run"].split() for step in steps if "run" in step]
+    assert {words[1] for words in run if words[0] == "make"} >= {
+        "lint",
+        "test",
+        "test-lowest",
+        "test-newest",
+        "release-check",
+    }
+    assert all(words[1] in phony if words[0] == "make" else (root / words[0]).exists() for words in run)
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"]) for step in steps if "uses" in step)
+    assert all(table["permissions"] == {"contents": "read"} for table in workflows)
