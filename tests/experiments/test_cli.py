@@ -19,6 +19,7 @@ from clients.dkpca import DKPCAClient
 from experiments import cli, report, results
 from experiments.baselines import baselines
 from experiments.commands import console
+from experiments.config import locate, shipped
 from experiments.results import read_runs
 from experiments.running import execution
 from fedkernel.data import available
@@ -75,7 +76,9 @@ def failure(*arguments, code):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["none.toml"], "error: there is no configuration file none.toml"),
+        (["?"], "error: there is no configuration file ?, nor an experiment of that name; fedkernel list experiments"),
+        (["dkpca_figure2"], "; did you mean papers/dkpca_figure2b or papers/dkpca_figure2a"),
+        (["papers"], "papers is a folder; allowed: a folder with --all, a file without it"),
         (["tiny.toml", "--set", "strategy.*.method=PCA"], f"method = 'PCA', but must be one of {', '.join(PAIRS)}"),
         (["tiny.toml", "--set", "data.name=npz:holes.npz"], "the value in row 7, column 1 (counted from 0) is nan"),
         (["tiny.toml", "--set", "data.name=holes"], "data set 'holes' is not known"),
@@ -91,6 +94,13 @@ def test_bad_input_is_one_line_and_leaves_no_trace(arguments, says):
     message = failure("run", *arguments, code=2)
     assert message.startswith("error: ")
     assert says in message
+
+
+def test_a_file_comes_before_an_installed_experiment_of_its_name():
+    assert locate(Path("papers/dkpca_figure2a")).samefile(shipped()["papers/dkpca_figure2a"])
+    assert locate(Path("experiments/quickstart.toml")).samefile(shipped()["quickstart"])
+    Path("quickstart").write_text(TINY, encoding="utf-8")
+    assert call("run", "quickstart").stdout.endswith("Report: runs/tiny/report.html\n")
 
 
 def test_there_must_be_something_to_report():
@@ -217,6 +227,7 @@ def test_what_is_finished_before_an_end_is_reported_and_the_same_command_goes_on
         ("datasets", []),  # those of the moment: a test has its own environment
         ("metrics", list(METRICS)),
         ("engines", list(ENGINES)),
+        ("experiments", list(shipped())),
     ],
 )
 def test_list_prints_every_entry_of_the_registry_on_a_line(kind, names, tmp_path, monkeypatch):
@@ -270,7 +281,8 @@ for name, sentence in (entry for commands in cli.COMMANDS.values() for entry in 
         print(name, waits)
         break
 answer("policy", "init", "policy.toml")
-for command in ("check table.csv --id id", "list engines", "list datasets", "list metrics", "policy check policy.toml"):
+listed = ("list engines", "list datasets", "list metrics", "list experiments")
+for command in ("check table.csv --id id", *listed, "policy check policy.toml"):
     answer(*command.split())
     if waits := (slow - {"numpy", "pydantic", "scipy"} | {"scipy.stats"}) & set(sys.modules):
         print(command, waits)
@@ -287,8 +299,8 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault():
     done = call("--help")
     assert done.exit_code == 0
     commands = [name for names in cli.COMMANDS.values() for name in names]
-    expected = "advise certs check compare identity join list new outbox policy predict receipt report run serve show"
-    assert sorted(commands) == [*expected.split(), "study", "transform"]
+    expected = "advise certs check compare identity join list new outbox policy predict receipt report run"
+    assert sorted(commands) == [*expected.split(), "serve", "show", "study", "transform"]
     assert [name for name in commands if not re.search(rf"^\W*{name} ", done.stdout, re.MULTILINE)] == []
     tables = {("check",): "[prepare]", ("study", "sign"): "[data]", ("study", "show"): "[data]", ("serve",): "[data]"}
     for command, table in tables.items():  # not read as markup
