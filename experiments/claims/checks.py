@@ -21,7 +21,9 @@ Measured = Annotated[str, pydantic.AfterValidator(lambda metric: check_metric(me
 """A metric, or a count of a whole run."""
 
 
-OneOrMore = pydantic.BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+OneOrMore = pydantic.BeforeValidator(
+    lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]
+)
 Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
 
 

@@ -10,7 +10,7 @@ import typer
 
 from experiments.commands.console import FAILED, print_line, print_status, progress
 from experiments.commands.experiment_tables import print_layouts
-from experiments.config import read_config
+from experiments.config import locate, read_config
 from experiments.report import Entry, Format, overview, write_index
 from experiments.report.index import RESULTS, VERDICTS
 from experiments.results import read_runs
@@ -28,7 +28,7 @@ def run_folder(
     folder: Path, out: Path, overrides: Sequence[str], *, quick: bool, restart: bool, jobs: int | None
 ) -> None:
     """Run every unfinished experiment of a folder, and write their page; exit 1 if one failed."""
-    experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(folder)]
+    experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(locate(folder))]
     errors: dict[str, str | None] = {}
     with progress() as report_line:
         ended = run_all(experiments, out, jobs=jobs, restart=restart, progress=report_line)

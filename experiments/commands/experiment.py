@@ -17,7 +17,7 @@ from fedkernel.ground import InputError
 def run(  # noqa: PLR0917 - one option each
     config: Annotated[
         Path,
-        Argument(help="The experiment, a TOML file such as experiments/quickstart.toml; with --all a folder of such."),
+        Argument(help="The experiment: a TOML file, or a name of `fedkernel list experiments`; with --all a folder."),
     ],
     engine: Annotated[
         str | None, Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
@@ -51,7 +51,7 @@ def run(  # noqa: PLR0917 - one option each
 ) -> None:
     """Run an experiment, or its unfinished runs, and print and write its report."""
     changes = [*(overrides or []), *([f"engine={engine}"] if engine else [])]
-    if every != config.is_dir():
+    if every != configuration.locate(config).is_dir():
         raise InputError(
             f"{config} is {'no' if every else 'a'} folder; allowed: a folder with --all, a file without it"
         )

@@ -15,9 +15,10 @@ from typer import Argument
 
 import fedkernel
 from experiments.commands.console import output
+from experiments.config import shipped
 from fedkernel import data, models, numerics
 from fedkernel.engines import ENGINES
-from fedkernel.ground import load_class, load_function, short_names
+from fedkernel.ground import load_class, load_function, parse_toml, short_names
 
 
 class Kind(StrEnum):
@@ -29,6 +30,7 @@ class Kind(StrEnum):
     datasets = "datasets"
     metrics = "metrics"
     engines = "engines"
+    experiments = "experiments"
 
 
 HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("name", "better", "unit", "what it is")}
@@ -50,7 +52,7 @@ def list_(kind: Annotated[Kind, Argument(metavar="KIND", help=f"What to list: {'
         typer.echo(fill.fill(text) or fill.initial_indent.rstrip())
 
 
-def _lines(kind: Kind) -> list[tuple[str, ...]]:
+def _lines(kind: Kind) -> list[tuple[str, ...]]:  # noqa: PLR0911 - one for each kind
     if kind is Kind.datasets:
         sets = data.available()
         return [(it.name, it.kind, " x ".join(map(str, it.shape or ())), it.note) for it in sets]
@@ -63,6 +65,8 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         from experiments.baselines import baselines  # noqa: PLC0415 - imports Flower
 
         return list(baselines().items())
+    if kind is Kind.experiments:
+        return [(name, parse_toml(path.read_text("utf-8"), path)["title"]) for name, path in shipped().items()]
     if kind is Kind.engines:
         paths = {name: str(getattr(find_spec(f"fedkernel.engines.{name}"), "origin", None)) for name in ENGINES}
         trees = {name: ast.parse(Path(path).read_text(encoding="utf-8")) for name, path in paths.items()}

@@ -6,6 +6,7 @@ from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.config.experiment import Experiment
+    from experiments.config.installed import locate, shipped
     from experiments.config.overrides import by_path, with_value
     from experiments.config.sections import Method, ReportOptions, Shards, Sites
     from experiments.config.toml_file import read_config, read_table

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.experiment import Experiment
+from experiments.config.installed import locate
 from experiments.config.overrides import with_override, with_value
 from fedkernel.data import named_path
 from fedkernel.ground import InputError, parse_toml
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), *, quick: bool = False) -> Experiment:
-    """Read and validate a configuration file, changed by its ``[quick]`` if `quick`, and by ``--set`` overrides."""
+    """Read and validate a configuration file or installed experiment, with overrides and its ``[quick]`` if `quick`."""
     table, text = read_table(path, overrides, quick=quick)
     return Experiment.from_table(table, str(path), text)
 
@@ -23,10 +24,9 @@ def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False
     - Returns `table`: if there are relative paths in it, with the file's folder, their base, as ``folder``.
     - Returns `text`: the file, with the overrides as comments; if it has relative paths, that folder comes first.
     """
+    path = locate(path)
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"there is no configuration file {path}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -1,10 +1,13 @@
 """The command: tables on standard output, one line on standard error for what went wrong, exit codes by whose fault."""
 
 import html
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,13 +15,15 @@ import command_options
 import numpy as np
 import pytest
 from cases import PAIRS
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 from typer.testing import CliRunner
 
 from clients.dkpca import DKPCAClient
-from experiments import cli, report, results
+from experiments import cli, config, report, results
 from experiments.baselines import baselines
-from experiments.commands import console
+from experiments.commands import console, demo
+from experiments.commands.init_experiment import SITES, TEMPLATES
+from experiments.config import locate, shipped
 from experiments.results import read_runs
 from experiments.running import execution
 from fedkernel.data import available
@@ -75,7 +80,9 @@ def failure(*arguments, code):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["none.toml"], "error: there is no configuration file none.toml"),
+        (["?"], "error: there is no configuration file ?, nor an experiment of that name; fedkernel list experiments"),
+        (["dkpca_figure2"], "; did you mean papers/dkpca_figure2b or papers/dkpca_figure2a"),
+        (["papers"], "papers is a folder; allowed: a folder with --all, a file without it"),
         (["tiny.toml", "--set", "strategy.*.method=PCA"], f"method = 'PCA', but must be one of {', '.join(PAIRS)}"),
         (["tiny.toml", "--set", "data.name=npz:holes.npz"], "the value in row 7, column 1 (counted from 0) is nan"),
         (["tiny.toml", "--set", "data.name=holes"], "data set 'holes' is not known"),
@@ -91,6 +98,13 @@ def test_bad_input_is_one_line_and_leaves_no_trace(arguments, says):
     message = failure("run", *arguments, code=2)
     assert message.startswith("error: ")
     assert says in message
+
+
+def test_a_file_comes_before_an_installed_experiment_of_its_name():
+    assert locate(Path("papers/dkpca_figure2a")).samefile(shipped()["papers/dkpca_figure2a"])
+    assert locate(Path("experiments/quickstart.toml")).samefile(shipped()["quickstart"])
+    Path("quickstart").write_text(TINY, encoding="utf-8")
+    assert call("run", "quickstart").stdout.endswith("Report: runs/tiny/report.html\n")
 
 
 def test_there_must_be_something_to_report():
@@ -217,6 +231,7 @@ def test_what_is_finished_before_an_end_is_reported_and_the_same_command_goes_on
         ("datasets", []),  # those of the moment: a test has its own environment
         ("metrics", list(METRICS)),
         ("engines", list(ENGINES)),
+        ("experiments", list(shipped())),
     ],
 )
 def test_list_prints_every_entry_of_the_registry_on_a_line(kind, names, tmp_path, monkeypatch):
@@ -246,6 +261,54 @@ def test_every_metric_of_a_row_is_explained_by_list():
     assert {"error", "worst_error", "bound"} <= measured <= set(METRICS)
 
 
+def test_the_demo_says_what_is_done_and_ends_with_the_path_of_its_report(monkeypatch):
+    monkeypatch.setattr(config, "shipped", lambda: {"quickstart": Path("tiny.toml")})
+    monkeypatch.setattr(demo, "REPEAT_SECONDS", 0.01)
+    done = call("demo")
+    assert done.stdout.endswith("\nReport: fedkernel-demo/report.html\n")
+    assert "quickstart: five clients hold" in done.stderr.splitlines()[0]
+    assert "\n2 of 2 runs done; drawing the report (" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["vertical", "horizontal", "peers"])
+def test_an_experiment_runs_as_written_and_with_the_lines_changed_that_it_names(kind):
+    command = call("init", kind).stdout.splitlines()[-1].split()[1:]
+    assert failure("init", kind, code=2).startswith(f"error: {kind}.toml exists already, and nothing is written over")
+    table = load_breast_cancer(as_frame=True).frame[:120].rename(columns={"target": "diagnosis"})
+    for number, site in enumerate(SITES):
+        columns = [*range(3 * number, 3 * number + 3), *([] if number else [-1])]  # the first site has the classes
+        part = table.iloc[number::3] if kind == "horizontal" else table.iloc[:, columns]
+        part.to_csv(f"{site}.csv", index_label="patient")
+    changes = ["--set", "seeds=[0]", "--set", "report.plots=false"]
+    assert call(*command, *changes).stdout.endswith(f"Report: runs/{kind}/report.html\n")
+    text = re.sub(r"\n\[partition\]\n(.+\n)+", "", Path(f"{kind}.toml").read_text())
+    text = re.sub(r"^name = .*bundled.*\n|^# (?=(shards|id|label) =)", "", text, flags=re.MULTILINE)
+    Path(f"{kind}.toml").write_text(text)
+    assert call(*command, *changes, "--out", "own").stdout.endswith("Report: own/report.html\n")
+
+
+@pytest.mark.drill
+def test_three_sites_come_to_an_answer_by_the_printed_commands():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    folder, *commands = call("init", "sites").stdout.replace("8443", port).splitlines()[2:]
+    script = "\n".join([folder, *(f"{command} &" for command in commands), "wait"])
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, check=False)
+    assert Path("sites/results/report.html").exists(), done.stderr
+    assert all(Path("sites", site, "clusters__seed=0.csv").exists() for site in SITES)
+
+
+def test_the_schema_accepts_every_experiment_and_no_misspelt_key():
+    schema = json.loads(call("schema").stdout)
+    validator = pytest.importorskip("jsonschema").Draft202012Validator(schema)
+    for path in (*shipped().values(), *TEMPLATES.glob("*.toml")):
+        validator.validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    assert "must remain for a run" in schema["properties"]["quorum"]["description"]
+    assert not validator.is_valid({"name": "a", "data": {"name": "iris"}, "partitions": {"clients": 2}})
+
+
 def test_no_command_waits_for_what_it_does_not_need():
     """Neither the version, the list of commands nor a command's own help waits for a library of the work itself.
 
@@ -270,7 +333,8 @@ for name, sentence in (entry for commands in cli.COMMANDS.values() for entry in 
         print(name, waits)
         break
 answer("policy", "init", "policy.toml")
-for command in ("check table.csv --id id", "list engines", "list datasets", "list metrics", "policy check policy.toml"):
+listed = ("list engines", "list datasets", "list metrics", "list experiments")
+for command in ("check table.csv --id id", *listed, "init peers", "policy check policy.toml"):
     answer(*command.split())
     if waits := (slow - {"numpy", "pydantic", "scipy"} | {"scipy.stats"}) & set(sys.modules):
         print(command, waits)
@@ -287,8 +351,10 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault():
     done = call("--help")
     assert done.exit_code == 0
     commands = [name for names in cli.COMMANDS.values() for name in names]
-    expected = "advise certs check compare identity join list new outbox policy predict receipt report run serve show"
-    assert sorted(commands) == [*expected.split(), "study", "transform"]
+    expected = (
+        "advise certs check compare demo identity init join list new outbox policy predict receipt report run schema"
+    )
+    assert sorted(commands) == [*expected.split(), "serve", "show", "study", "transform"]
     assert [name for name in commands if not re.search(rf"^\W*{name} ", done.stdout, re.MULTILINE)] == []
     tables = {("check",): "[prepare]", ("study", "sign"): "[data]", ("study", "show"): "[data]", ("serve",): "[data]"}
     for command, table in tables.items():  # not read as markup
