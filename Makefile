@@ -6,7 +6,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP = $(if $(shell command -v uv),uv pip install --python $(BIN)/python,$(BIN)/python -m pip install --disable-pip-version-check)
+INSTALL = .ci/say "installing what fedkernel needs into $(VENV)" $(PIP) --quiet --constraint constraints.txt
 
 # OpenBLAS' kernels, whose last bits differ; SkylakeX takes a processor with AVX-512
 PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
@@ -20,7 +21,7 @@ NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
 .PHONY: demo check test drills test-kernel test-processors test-lowest test-newest mutants release-check lint bench defaults performance clean
 
 demo: $(VENV)/.demo
-	$(BIN)/fedkernel run experiments/quickstart.toml
+	$(BIN)/fedkernel demo --out runs/quickstart
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 3 --dist loadfile
@@ -83,7 +84,7 @@ clean:
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest dist runs
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	.ci/say "making an environment, $(VENV)" $(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable .
