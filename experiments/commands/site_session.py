@@ -86,7 +86,7 @@ def serve_site(
             if node.ended:  # unfinished work still needs its keys
                 remove_key_files(out)
             if receiving.apply:  # made-up rows of a rehearsal give no receipt
-                site.write_receipts(out, node.name, site.read_own_keys(config).identity)
+                site.write_receipts(out, str(config["name"]), site.read_own_keys(config).identity)
         report_line(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
 
 
