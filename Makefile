@@ -24,17 +24,17 @@ demo: $(VENV)/.demo
 	$(BIN)/fedkernel demo --out runs/quickstart
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 4 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-kernel: $(VENV)/.dev
-	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 4 --dist loadfile $(NUMERICAL)
+	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 --dist loadfile $(NUMERICAL)
 
 drills: $(VENV)/.dev
-	$(BIN)/python -m pytest -m drill -n 4 --dist loadfile
+	$(BIN)/python -m pytest -m drill -n 3 --dist loadfile
 
 test-processors: $(VENV)/.dev
 	for kernel in $(PROCESSORS); do \
-		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 4 --dist loadfile || exit 1; \
+		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 3 --dist loadfile || exit 1; \
 	done
 
 test-lowest:
