@@ -60,10 +60,10 @@ def measure(name: str, rows: int, landmarks: int) -> None:
     exact = KernelPCA(K, kernel="rbf", gamma=gamma, eigen_solver="arpack", random_state=0).fit(X[sample[:EXACT_ROWS]])
     others = sample[EXACT_ROWS:]
     error = subspace_error(Z[others], exact.transform(X[others]))
-    kept = float(np.sum(values) / np.sum(exact.eigenvalues_ / EXACT_ROWS))
+    variance = float(np.sum(values) / np.sum(exact.eigenvalues_ / EXACT_ROWS))
     figures = f"fit {seconds:.1f} s, transform {transforming:.1f} s, peak {peak:.2f} GB ({data:.2f} before)"
     print(f"{name}, {rows:,} x {COLUMNS}, {landmarks} landmarks: {figures}, ", end="")
-    print(f"variance {kept:.4f} of the exact sample's, subspace error {error:.4f}", flush=True)
+    print(f"variance {variance:.4f} of the exact sample's, subspace error {error:.4f}", flush=True)
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ BY_ROWS: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
 BY_COLUMNS = {name: {"n_components": 1, "merge": "exact", "rounds": 40} for name in ("VFedPCA", "VFedAKPCA")}
 """Parameters by which a pair sends as many numbers as guards let through; others have those of their study."""
 
-Asked = Mapping[int, Sequence[tuple[type[KernelClient], Any]]]
+Requests = Mapping[int, Sequence[tuple[type[KernelClient], Any]]]
 """By site, each request that it answered, with the class that did."""
 
 
@@ -62,19 +62,19 @@ def strategies_of(pair: str) -> Iterator[KernelStrategy[Any]]:
             yield strategy_of(pair, BY_ROWS[pair](size) if size else BY_COLUMNS.get(pair, STUDIES[pair]))
 
 
-def most_asked(pair: str, tables: Sequence[Any], share: float, *, chosen: bool = False) -> Asked:
+def most_requests(pair: str, tables: Sequence[Any], share: float, *, chosen: bool = False) -> Requests:
     """Return the requests of the honest run for most sums that guards of this `table_share` let through.
 
     `chosen`: with random rows of the coordinator's in place of rows in requests, as many as the run may have.
     """
-    best: tuple[int, Asked] = -1, {}
+    best: tuple[int, Requests] = -1, {}
     for strategy in strategies_of(pair):
-        asked = requests_of(strategy, tables, share)
+        requests = requests_of(strategy, tables, share)
         if chosen:
-            asked = {site: [(kind, _with_rows(own, strategy)) for kind, own in asked[site]] for site in asked}
-        numbers = sum(map(len, sums_of(tables[0], asked, 0).values()))
+            requests = {site: [(kind, _with_rows(own, strategy)) for kind, own in requests[site]] for site in requests}
+        numbers = sum(map(len, sums_of(tables[0], requests, 0).values()))
         if best[0] < numbers <= allowed_numbers(tables[0].size, share):
-            best = numbers, asked
+            best = numbers, requests
     return best[1]
 
 
@@ -85,17 +85,17 @@ def _with_rows(request: Any, strategy: Any) -> Any:
     return request.model_copy(update=CarriesRows.of(rows))
 
 
-def requests_of(strategy: KernelStrategy[Any], tables: Sequence[Any], share: float) -> Asked:
+def requests_of(strategy: KernelStrategy[Any], tables: Sequence[Any], share: float) -> Requests:
     """Return the requests of an honest run, up to the first that guards of this `table_share` refuse."""
-    asked: dict[int, list[Any]] = {site: [] for site in range(len(tables))}
-    with _at_sites(asked, Guards(table_share=share)), suppress(FedkernelError):
+    requests: dict[int, list[Any]] = {site: [] for site in range(len(tables))}
+    with _at_sites(requests, Guards(table_share=share)), suppress(FedkernelError):
         strategy.fit(tables, seed=0, evaluate=True)
-    least = min(map(len, asked.values()))
-    return {site: own[:least] for site, own in asked.items()}
+    least = min(map(len, requests.values()))
+    return {site: own[:least] for site, own in requests.items()}
 
 
 @contextmanager
-def _at_sites(asked: dict[int, list[Any]], guards: Guards) -> Iterator[None]:
+def _at_sites(requests: dict[int, list[Any]], guards: Guards) -> Iterator[None]:
     fit = KernelClient.fit
 
     def landmarks(site: Any) -> Any:
@@ -109,7 +109,7 @@ def _at_sites(asked: dict[int, list[Any]], guards: Guards) -> Iterator[None]:
             new = landmarks(self)[0 if before is None else len(before) :]
             request = request.model_copy(update={"before": 0, **CarriesRows.of(new)})
         if not self.reply.disclosed:
-            asked[self.client].append((type(self), request))
+            requests[self.client].append((type(self), request))
         return result
 
     KernelClient.fit = guarded  # type: ignore[method-assign]
@@ -119,12 +119,12 @@ def _at_sites(asked: dict[int, list[Any]], guards: Guards) -> Iterator[None]:
         KernelClient.fit = fit  # type: ignore[method-assign]
 
 
-def sums_of(X: Any, asked: Asked, site: int) -> dict[int, Any]:
+def sums_of(X: Any, requests: Requests, site: int) -> dict[int, Any]:
     """Return the numbers of each of a site's summed replies, by its place, but of those that such a table has not."""
     memory: dict[str, Any] = {}
-    numbers, derived = {}, {kind: {} for kind, _ in asked[site]}
-    summed = [place for place, (_, request) in enumerate(asked[site]) if issubclass(request.reply_type, Summed)]
-    for place, (kind, request) in enumerate(asked[site][: max(summed, default=-1) + 1]):
+    numbers, derived = {}, {kind: {} for kind, _ in requests[site]}
+    summed = [place for place, (_, request) in enumerate(requests[site]) if issubclass(request.reply_type, Summed)]
+    for place, (kind, request) in enumerate(requests[site][: max(summed, default=-1) + 1]):
         with suppress(Exception):
             client = kind(X, client=site, memory=memory, share_rows=True, derived=derived[kind])
             reply = getattr(client, kind.handlers[type(request).__name__][1])(request)
@@ -133,7 +133,7 @@ def sums_of(X: Any, asked: Asked, site: int) -> dict[int, Any]:
     return numbers
 
 
-def without_rows(asked: Asked, rows: int) -> Asked:
+def without_rows(requests: Requests, rows: int) -> Requests:
     """Return the same requests to sites that lack the first rows: vectors over the rows lack these entries."""
 
     def shorter(request: Any) -> Any:
@@ -142,28 +142,30 @@ def without_rows(asked: Asked, rows: int) -> Asked:
             update={name: array[rows:] for name, array in request.arrays().items() if name in over}
         )
 
-    return {site: [(kind, shorter(request)) for kind, request in own] for site, own in asked.items()}
+    return {site: [(kind, shorter(request)) for kind, request in own] for site, own in requests.items()}
 
 
-def recover(tables: Sequence[Any], asked: Asked, what: str, *, vertical: bool, seconds: float) -> Recovered | None:
+def recover(
+    tables: Sequence[Any], requests: Requests, what: str, *, vertical: bool, seconds: float
+) -> Recovered | None:
     """Attack the sums of these requests; None if they are fewer than a row has entries."""
     apart = {KINDS[2]: max(1, len(tables[0]) // 5), KINDS[3]: 1}.get(what, 0)
     seen = tables if what == KINDS[0] or (vertical and apart) else tables[:1]
     known = sum(X.shape[1] for X in seen) + 1 if vertical else 0
-    runs = [(0, asked), (apart, without_rows(asked, apart))] if vertical and apart else [(0, asked)]
+    runs = [(0, requests), (apart, without_rows(requests, apart))] if vertical and apart else [(0, requests)]
     wholes = [[sums_of(X[skip:], own, site) for skip, own in runs] for site, X in enumerate(seen)]
     places = [place for place in wholes[0][0] if all(place in run for site in wholes for run in site)]
 
     def sums(X: Any, site: int) -> Any:
-        told = [sums_of(X[skip:], own, site) for skip, own in runs]
-        if any(place not in run or not np.isfinite(run[place]).all() for place in places for run in told):
+        replies = [sums_of(X[skip:], own, site) for skip, own in runs]
+        if any(place not in run or not np.isfinite(run[place]).all() for place in places for run in replies):
             return np.full(goal.size, 1e100)
-        return np.concatenate([np.zeros(0), *(run[place] for place in places for run in told)])
+        return np.concatenate([np.zeros(0), *(run[place] for place in places for run in replies)])
 
     if not vertical:  # of sums by groups, how these change with the rows is no help to a search
-        places = [place for place in places if place in _adding(tables[0].shape, asked)]
+        places = [place for place in places if place in _adding(tables[0].shape, requests)]
     if apart and not vertical:  # of sums over rows, that of the missing ones is left
-        rest, seen = sums_of(tables[0][apart:], asked, 0), [tables[0][:apart]]
+        rest, seen = sums_of(tables[0][apart:], requests, 0), [tables[0][:apart]]
         goal = np.concatenate([np.zeros(0), *(wholes[0][0][place] - rest[place] for place in places)])
     else:
         goal = np.zeros(sum(run[place].size for place in places for run in wholes[0]))
@@ -176,21 +178,21 @@ def recover(tables: Sequence[Any], asked: Asked, what: str, *, vertical: bool, s
     while time.process_time() < latest and fits[1] > FITS:
         guesses = guesses or [0.7 * rng.standard_normal(X.shape) for X in seen]
         start = [np.where(own, guess, X) for own, guess, X in zip(free, guesses, seen, strict=True)]
-        fits, guesses = min(fits, search(sums, goal, start, free, latest), key=lambda found: found[1]), None
-    true, found = (
+        fits, guesses = min(fits, search(sums, goal, start, free, latest), key=lambda pair: pair[1]), None
+    true, nearest = (
         np.concatenate(rows, axis=1 if vertical else 0)[: (apart or -known or None)] for rows in (seen, fits[0])
     )
-    errors = np.linalg.norm(true - (found if vertical else in_order_of(true, found)), axis=1)
+    errors = np.linalg.norm(true - (nearest if vertical else in_order_of(true, nearest)), axis=1)
     errors /= np.linalg.norm(np.vstack(seen) if not vertical else np.hstack(seen), axis=1).mean()
     equations = goal.size / sum(own.sum() for own in free)
     return Recovered(float(equations), float((errors < NEAR).mean()), float(np.median(errors)))
 
 
-def _adding(shape: tuple[int, int], asked: Asked) -> set[int]:
+def _adding(shape: tuple[int, int], requests: Requests) -> set[int]:
     """Return the places of replies that are sums over rows, as made-up rows show."""
     rng = np.random.default_rng(0)
     A, B = rng.standard_normal((2, *shape))
-    whole, *parts = (sums_of(X, asked, 0) for X in (np.vstack([A, B]), A, B))
+    whole, *parts = (sums_of(X, requests, 0) for X in (np.vstack([A, B]), A, B))
     both = {place for place in whole if all(place in part for part in parts)}
     return {place for place in both if np.allclose(whole[place], sum(part[place] for part in parts), atol=1e-9)}
 

@@ -29,7 +29,7 @@ import matplotlib.pyplot as plt
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from cases import PAIRS
-from pooled_attacks import KINDS, most_asked, recover, strategies_of, tables
+from pooled_attacks import KINDS, most_requests, recover, strategies_of, tables
 
 DOCS = Path(__file__).parents[1] / "docs"
 SHARES = (8.0, 2.0, 1.0, 0.5, 0.25)
@@ -41,23 +41,23 @@ def attacked(pair, chosen, share, seconds):
     """Return what each attack recovers of a pair at one share."""
     vertical = next(strategies_of(pair)).partition == "vertical"
     logging.disable()
-    asked, found = most_asked(pair, own := tables(vertical), share, chosen=chosen), []
+    requests, recovered = most_requests(pair, own := tables(vertical), share, chosen=chosen), []
     for kind in KINDS:
         limit = 3 * seconds if kind == KINDS[0] else seconds
-        found.append(recover(own, asked, kind, vertical=vertical, seconds=limit))
-    print(pair, "landmarks of its own" if chosen else "", share, *map(cell, found), flush=True)
-    return found
+        recovered.append(recover(own, requests, kind, vertical=vertical, seconds=limit))
+    print(pair, "landmarks of its own" if chosen else "", share, *map(cell, recovered), flush=True)
+    return recovered
 
 
 def cell(recovered):
     return "-" if recovered is None else f"{recovered.near:.0%} ({recovered.equations:.2g})"
 
 
-def draw(found):
+def draw(results):
     """Draw the recovered shares against the share of the table, a panel for each attack."""
     figure, panels = plt.subplots(1, len(KINDS), figsize=(14, 3.6), sharey=True, layout="constrained")
     for kind, panel in zip(KINDS, panels, strict=True):
-        for number, (name, kinds) in enumerate(found.items()):
+        for number, (name, kinds) in enumerate(results.items()):
             near = [np.nan if own is None else 100 * own.near for own in kinds[kind]]
             style = ("-", "--", ":", "-.")[number % 4]
             panel.plot(SHARES, near, style, marker="os^vD*"[number % 6], label=name, alpha=0.8)
@@ -69,16 +69,18 @@ def draw(found):
     figure.savefig(DOCS / "pooled-sums.png", dpi=100, metadata={"Software": None})
 
 
-def write(found):
+def write(results):
     """Write the table and the figure."""
-    few = [name for name, kinds in found.items() if not any(any(kind) for kind in kinds.values())]
-    found = {name: kinds for name, kinds in found.items() if name not in few}
+    few = [name for name, kinds in results.items() if not any(any(kind) for kind in kinds.values())]
+    results = {name: kinds for name, kinds in results.items() if name not in few}
     lines = [f"| pair | attack | {' | '.join(f'{share:g}' for share in SHARES)} |", f"|{' --- |' * (len(SHARES) + 2)}"]
-    lines += [f"| {name} | {kind} | {' | '.join(map(cell, found[name][kind]))} |" for name in found for kind in KINDS]
+    lines += [
+        f"| {name} | {kind} | {' | '.join(map(cell, results[name][kind]))} |" for name in results for kind in KINDS
+    ]
     lines += ["", f"Fewer sums than a row has entries: {', '.join(few)}."]
     text = ["# What any pair's sums give back", "", (__doc__ or "").strip(), "", *lines]
     (DOCS / "results" / "pooled-sums.md").write_text("\n".join(text) + "\n", encoding="utf-8")
-    draw(found)
+    draw(results)
 
 
 def main():
@@ -95,11 +97,11 @@ def main():
             for name, case in cases.items()
             for share in SHARES
         }
-        found = {
+        results = {
             name: dict(zip(KINDS, zip(*(tried[name, share].result() for share in SHARES), strict=True), strict=True))
             for name in cases
         }
-    write(found)
+    write(results)
 
 
 if __name__ == "__main__":

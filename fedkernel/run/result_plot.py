@@ -96,8 +96,8 @@ def row_coordinates(model: Any, outputs: dict[int, dict[str, npt.NDArray[Any]]])
         return model.embedding()
     if (own := getattr(model, "training_", None)) is not None:
         return np.asarray(own)
-    kept = [arrays["embedding"] for _, arrays in sorted(outputs.items()) if "embedding" in arrays]
-    return np.concatenate(kept) if kept and len(kept) == len(outputs) else None
+    tables = [arrays["embedding"] for _, arrays in sorted(outputs.items()) if "embedding" in arrays]
+    return np.concatenate(tables) if tables and len(tables) == len(outputs) else None
 
 
 def _rows(axes: "Axes", points: FloatArray, labels: npt.NDArray[np.intp], axis: str) -> None:

@@ -50,25 +50,25 @@ class _FederatedEstimator(KernelEstimator):
     def _find_strategy(self, sites: Any, shape: tuple[int, ...]) -> KernelStrategy[Any]:
         """Return the strategy of the parameter `method`, with the estimator's number and kernel, if given."""
         kernel = None if self.kernel is None and self.gamma is None else self._kernel()
-        strategy, given = self.method, getattr(self, f"n_{self.goal}")
+        strategy, number = self.method, getattr(self, f"n_{self.goal}")
         if isinstance(strategy, str) and strategy == "auto":
-            number = self.usual if given in (None, "auto") else given
-            strategy = self._recommended(sites, shape, number, kernel)
+            usual = self.usual if number in (None, "auto") else number
+            strategy = self._recommended(sites, shape, usual, kernel)
         elif isinstance(strategy, str):
             kind: Any = load_class(strategy, KernelStrategy, "pairs", "method")
             fields = inspect.signature(kind).parameters
-            own = {"n_clusters" if "n_clusters" in fields else "n_components": given or self.usual}
+            own = {"n_clusters" if "n_clusters" in fields else "n_components": number or self.usual}
             own |= {"kernel": kernel or "rbf"} if "kernel" in fields else {}
             own |= {"center": True} if "center" in fields and fields["center"].default is False else {}
             strategy = kind(**own)
         if not isinstance(strategy, KernelStrategy):
             raise InputError(f'method = {strategy!r}, but must be "auto", the name of a pair, or a strategy')
         counts = "n_clusters" if "n_clusters" in (known := strategy.get_params()) else "n_components"
-        if self.goal == "clusters" and counts == "n_components" and given == "auto":
+        if self.goal == "clusters" and counts == "n_components" and number == "auto":
             raise InputError(f'n_clusters = "auto", but must be a number: {type(strategy).__name__} finds components')
         if not isinstance(kernel, Linear | None) and "kernel" not in known:
             raise InputError(f"kernel = {kernel!r}, but {type(strategy).__name__} takes none; allowed: None")
-        wanted = {counts: given, "kernel": kernel}
+        wanted = {counts: number, "kernel": kernel}
         changed = {name: value for name, value in wanted.items() if value is not None and name in known}
         return dataclasses.replace(strategy, **changed)  # type: ignore[type-var]
 
@@ -81,8 +81,8 @@ class _FederatedEstimator(KernelEstimator):
         self.result_ = self.strategy_.fit(self._shards, engine=self.engine, seed=self._seed())
         model, allowed = self.result_.model, LandmarkPCA if self.goal == "components" else KernelKMeans
         if not isinstance(model, KernelPCA | allowed):
-            found = f"finds a {type(model).__name__}, which has no {self.goal} of all rows"
-            raise InputError(f"method = {self.method!r} {found}; allowed: a pair that finds such")
+            which = f"finds a {type(model).__name__}, which has no {self.goal} of all rows"
+            raise InputError(f"method = {self.method!r} {which}; allowed: a pair that finds such")
         self.embedding_ = model.embedding() if isinstance(model, KernelPCA) else self._gathered("embedding")
         return rows
 

@@ -17,9 +17,9 @@ SITE, ROW = pooled_attacks.KINDS[1], pooled_attacks.KINDS[3]
 
 def recovered(pair, share, kind):
     vertical = PAIRS[pair].partition == "vertical"
-    asked = pooled_attacks.most_asked(pair, own := pooled_attacks.tables(vertical), share)
-    found = pooled_attacks.recover(own, asked, kind, vertical=vertical, seconds=20 if share > 1 else 1)
-    return None if found is None else found.near
+    requests = pooled_attacks.most_requests(pair, own := pooled_attacks.tables(vertical), share)
+    rows = pooled_attacks.recover(own, requests, kind, vertical=vertical, seconds=20 if share > 1 else 1)
+    return None if rows is None else rows.near
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_a_site_refuses_what_has_no_noise(tmp_path):
     own = {name: node[name] for name in ("identity", "pins", "policy")}
     target = Target(tmp_path, Job(runs=study.runs, study=study), **own)
     header = {"pair": "CentroidKPCAClient", "sums": "masked", "alike": True, "privacy": study.runs[0].privacy.text}
-    target.ask = partial(lambda ask, *asked, **config: ask(*asked[:2], **{**header, **config}), target.ask)
+    target.ask = partial(lambda ask, *arguments, **config: ask(*arguments[:2], **{**header, **config}), target.ask)
     target.begin()
     cells = SumCells(centers=TABLE[:6])
     assert "sites got different requests" in target.ask(cells, round=1, alike=False)
