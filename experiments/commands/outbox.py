@@ -51,6 +51,8 @@ def show_(out: Record, run: Annotated[str | None, Option(help="Show this run onl
         text = f"in all {total.begun} runs, {share_text(total.share)} numbers for each entry of the table have left"
         usual = f"{fedkernel.site.FULL_RUNS} times its guards.table_share"
         print_line(f"{text} (allowed: limits.total.share of the policy, by default {usual})")
+        if total.epsilon:
+            print_line(f"the runs with noise have spent epsilon = {total.epsilon:g} (allowed: limits.total.epsilon)")
     print_line("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums))
     if damage is not None:
         raise damage

@@ -71,6 +71,9 @@ def show_study(study: Study) -> None:
             )
             for name, key in zip(run.sites or (), run.identities, strict=True):
                 _line(f"  {name} {key}")
+        if run.privacy is not None:
+            colluders = f"against the coordinator and {run.privacy.colluders} of the sites together"
+            _line(f"differential privacy {colluders}: {run.privacy.meaning}")
         if run.plan is None:
             _line("It has no request plan: all requests that its client answers are open, in any order and number.")
         else:

@@ -9,9 +9,11 @@ import pytest
 from named_sites import NAMES, TABLE, settings_of
 from scipy import sparse, stats
 from test_gate import Approved, Target, approve_at, nodes_of, study_of
+from typer.testing import CliRunner
 
 from clients.centroid_kpca import CentroidKPCAClient, SumCells, SumMoments
 from clients.landmark_base import MultiplyKernel, TakeComponents
+from experiments import cli
 from fedkernel.data import Prepare
 from fedkernel.ground import InputError, ProtocolError, ShareableError
 from fedkernel.numerics import RBF, Linear, Polynomial
@@ -267,6 +269,11 @@ def test_sites_add_their_noise_and_count_their_epsilon(tmp_path):
         pytest.raises(ProtocolError, match="epsilon = 4 would be spent in all runs, but"),
     ):
         KPCA.run(grid, replace(settings, run="again"))
+    (tmp_path / "study.json").write_text(study.text)
+    shown = CliRunner().invoke(cli.app, ["study", "show", str(tmp_path / "study.json")], env={"COLUMNS": "400"})
+    assert f"against the coordinator and 1 of the sites together: {RUN.meaning}" in shown.output
+    shown = CliRunner().invoke(cli.app, ["outbox", "show", str(tmp_path / NAMES[0])], env={"COLUMNS": "400"})
+    assert "the runs with noise have spent epsilon = 2 (allowed: limits.total.epsilon)" in shown.output
     (receipt,) = read_receipts(write_receipts(tmp_path / NAMES[0], NAMES[0], None))
     assert receipt.privacy is not None
     assert receipt.privacy.model_dump() == {**vars(RUN), **basis_of_privacy()}
