@@ -10,7 +10,7 @@ from typer import echo
 
 def schema_of_experiments() -> dict[str, Any]:
     """Return the JSON schema of an experiment's file; each key is described as in the docstring of its table."""
-    from experiments.config import Experiment  # noqa: PLC0415 - imports pydantic, which the help does not wait for
+    from fedkernel.experiments.config import Experiment  # noqa: PLC0415 - imports pydantic, which the help does not wait for
 
     schema = Experiment.model_json_schema()
     for table in (schema, *schema["$defs"].values()):

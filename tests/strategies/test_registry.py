@@ -12,9 +12,9 @@ from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
 from networks import admm, spread
 from sites import pooled
 
-from experiments.baselines import cohort
 from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
-from strategies import (
+from fedkernel.experiments.baselines import cohort
+from fedkernel.strategies import (
     DKPCA,
     CentroidKMeans,
     CentroidKPCA,
