@@ -57,7 +57,7 @@ class FormerNames(Loader):
         self.names = names
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Return how to import a module by its former name; None for another module, or one of another project."""
+        """Specification of a module by its former name; None for other modules, and those of other projects."""
         first = name.partition(".")[0]
         if first not in self.names:
             return None

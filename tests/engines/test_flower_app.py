@@ -112,9 +112,7 @@ def test_flwr_build_packs_the_package_and_no_data(tmp_path):
     assert not [name for name in names if name.endswith((".npz", ".npy", ".csv", ".pyc"))]
     with zipfile.ZipFile(fab) as archive:
         archive.extractall(app := tmp_path / "bundle")  # which has no links
-    script = (
-        "import fedkernel.clients; from fedkernel import DKPCA; print(DKPCA.client.__module__, fedkernel.__path__[0])"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(app)}
-    done = subprocess.run([sys.executable, "-c", script], cwd=app, env=environment, capture_output=True, text=True)
+    script = "import fedkernel.clients; print(fedkernel.DKPCA.client.__module__, fedkernel.__path__[0])"
+    arguments = {"env": {**os.environ, "PYTHONPATH": str(app)}, "cwd": app, "text": True}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, **arguments)
     assert done.stdout.split() == ["fedkernel.clients.dkpca", str(app / "fedkernel")], done.stderr

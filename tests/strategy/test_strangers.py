@@ -225,7 +225,9 @@ def test_a_bundle_holds_the_code_that_its_job_names(lab, tmp_path):
         partition=PartitionSpec(kind="horizontal"),
     )
     app = write_app(tmp_path / "app", Job(runs=[run], apps=APPS), [])
-    assert {path.name for path in app.iterdir()} == {"clients", "fedkernel", "my_lab", "pyproject.toml", "strategies"}
+    assert {path.name for path in app.iterdir()} == {"fedkernel", "my_lab", "pyproject.toml"}
+    assert (app / "fedkernel" / "strategies").is_dir()
+    assert not (app / "fedkernel" / "experiments").exists()
     own = [path.name for path in sorted((lab / "my_lab").glob("*.py"))]
     assert sorted(path.name for path in (app / "my_lab").iterdir()) == own
     project = tomllib.loads((app / "pyproject.toml").read_text())
