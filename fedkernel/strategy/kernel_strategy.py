@@ -56,7 +56,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
 
         - `shards`: sequence of array-like, one table per client: (N, d_m) with a vertical partition, (n_m, d) with a
           horizontal one. Clients that read their rows block by block also take sparse matrices, files' paths and
-          `Table`s. Frames, as pandas has them, are put in the first one's order: their columns by name with a
+          objects of `Table`. Frames, as pandas has them, are put in the first one's order: their columns by name with a
           horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
           columns, here and in every method that takes shards; the result has the columns' names.
         - `y`: labels (n_m,) of each client's rows, in their order, for clients that need them, or None.
