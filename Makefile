@@ -18,7 +18,7 @@ NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
 	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_vfedpca \
 	strategy/test_projecting))
 
-.PHONY: demo check test drills test-kernel test-processors test-lowest test-newest mutants release-check lint bench defaults performance clean
+.PHONY: demo check test drills test-kernel test-processors test-lowest test-newest mutants release-check lint docs bench defaults performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel demo --out runs/quickstart
@@ -63,6 +63,9 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W --keep-going -j 2 docs build/docs
+
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py
 	$(BIN)/python benchmarks/grpc_many.py
@@ -81,7 +84,7 @@ performance: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest dist runs
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest build dist runs docs/gallery docs/project docs/reference/api
 
 $(BIN)/python:
 	.ci/say "making an environment, $(VENV)" $(PYTHON) -m venv $(VENV)
@@ -89,6 +92,10 @@ $(BIN)/python:
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable .
 	touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable ".[docs]"
+	touch $@ $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable ".[simulation,dev]"

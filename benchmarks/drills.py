@@ -1,7 +1,7 @@
 """Faults, one by one, in real processes with mutual TLS: what happens, how long that takes, who is told what.
 
-`python benchmarks/drills.py --write` plays all of them and writes the table in docs/reliability.md; with words of their
-names those only. It takes some minutes. Each drill looks whether what it says has happened: else it
+`python benchmarks/drills.py --write` plays all and writes the table in docs/explanation/reliability.md; with words of
+their names those only. It takes some minutes. Each drill looks whether what it says has happened: else it
 ends this program. Seconds are from the fault until the run is finished, has failed, or its cause is refused.
 """
 
@@ -24,7 +24,7 @@ from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.ground import load_parts
 
-PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
 BEGIN, END = "<!-- drills -->\n", "<!-- end of drills -->\n"
 NOTHING = "nothing"
 THE_RUN = "the run; the same command tries it again"

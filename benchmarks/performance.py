@@ -1,4 +1,4 @@
-"""Write docs/performance.md: tables of the other benchmarks, measured now, each with its command: `make performance`.
+"""Write docs/results/performance.md: tables of the other benchmarks, measured now, each with its command.
 
     python benchmarks/performance.py [--quick] [--only bare]
 
@@ -24,7 +24,7 @@ from fedkernel.ground import write_atomic
 from fedkernel.ground.parallel import usable_cores
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "performance.md"
+PAGE = HERE.parent / "docs" / "results" / "performance.md"
 HISTORY = HERE / "history" / "performance.jsonl"
 TITLE = """# How long it takes
 

@@ -1,7 +1,7 @@
 """Rows that any pair's sums give back, by `guards.table_share`: the attacks of pooled_attacks.py, run on every pair.
 
 ``OPENBLAS_NUM_THREADS=1 python benchmarks/pooled_sums.py [--seconds 8]`` writes docs/results/pooled-sums.md and
-docs/pooled-sums.png, in about 15 minutes; docs/privacy.md takes the table from there.
+docs/images/pooled-sums.png, in about 15 minutes; docs/explanation/privacy.md takes the table from there.
 
 Three sites have 10 rows of wine's first 3 columns each, or 5 of breast cancer's columns each of 20 rows, standardised.
 A pair sends as many sums as guards of that share let through. The attacker has their totals, with masks or without, and
@@ -66,7 +66,7 @@ def draw(results):
         panel.minorticks_off()
     panels[0].set_ylabel("rows recovered, %")
     panels[-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-    figure.savefig(DOCS / "pooled-sums.png", dpi=100, metadata={"Software": None})
+    figure.savefig(DOCS / "images" / "pooled-sums.png", dpi=100, metadata={"Software": None})
 
 
 def write(results):

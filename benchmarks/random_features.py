@@ -1,4 +1,4 @@
-"""Measure orthogonal random features against independent ones: the tables in docs/features.md.
+"""Measure orthogonal random features against independent ones: the tables in docs/explanation/features.md.
 
 Run as `FEDKERNEL_DATA=FOLDER python benchmarks/random_features.py [--seeds 10] [--only TABLE]`, where the folder has
 mnist5k.npz, mushrooms.npz and satellite.npz; 10 minutes on one processor. Prints in Markdown, each a mean over seeds

@@ -566,7 +566,7 @@ class ADMMKPCAClient(PeerClient):
 def lagrangian(spectrum: Spectrum, b: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:
     """Return a node's part of the augmented Lagrangian, before its direction is updated (equation 8).
 
-    It may rise, for theorem 2 is false as stated: docs/theorems.md.
+    It may rise, for theorem 2 is false as stated: docs/explanation/theorems.md.
     """
     values, V = spectrum.values, spectrum.vectors
     R = b[:, None] - (V.T @ Z) / values[:, None]  # a - K^-1 phi(X)^T z_q

@@ -9,7 +9,7 @@ Departures from the paper:
 * The penalty rho is constant, assumption 2's bound, the largest over the nodes; ``schedule="paper"`` is the paper's.
 * If the directions do not settle, the multipliers are left out from then on, which the model records.
 * Theorem 2, that the augmented Lagrangian decreases, is false as stated, also uncentred and far above assumption 2's
-  bound (docs/theorems.md): the Lagrangian is recorded, not relied on.
+  bound (docs/explanation/theorems.md): the Lagrangian is recorded, not relied on.
 * More components follow by deflation. ``exchange="features"`` sends random features in place of rows.
 * The coordinator, which Flower has, forwards sealed letters. It sees the figures in replies: each node's bound on rho,
   its start's cosines with its neighbours', its part of the augmented Lagrangian and the angle it turned by.

@@ -72,7 +72,7 @@ class DisKPCA(DrawnLandmarkStrategy):
         w, columns that stand for a client's kernel values; "landmarks": |Y|, as in the paper; "exact": their products.
     n_random_features : int
         m, from which the embedding is sketched; at least t. A linear kernel has none. The paper's are 2000, which find
-        no better landmarks than 250 (docs/features.md).
+        no better landmarks than 250 (docs/explanation/features.md).
     frequencies : {"independent", "orthogonal", "structured"}
         Of an RBF kernel's random features, as for `FKKMeans`.
     share_rows : bool

@@ -77,7 +77,7 @@ class FKKMeans(FKKMeansBase):
       a quarter of its rows at most.
     - `features`: pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
     - `frequencies`: of an RBF kernel's features: the paper's independent ones; orthogonal ones, which are better at the
-      same number; or structured ones, as good and for hundreds of columns faster (docs/features.md).
+      same number; or structured ones, as good and for hundreds of columns faster (docs/explanation/features.md).
     - `tol`: residuals, relative to the largest eigenvalue, at which Lanczos ends.
     - `accuracy`: iterations end once the squared error of K_t = H H^T, the estimate of the best kernel matrix of rank
       s, is about this share of ||K_t||_F^2, or at T; 0: at T. The error is estimated from uploads already made.

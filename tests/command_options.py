@@ -1,4 +1,4 @@
-"""docs/commands.md: every command and its options. ``cd tests && python -m command_options`` writes it."""
+"""docs/reference/commands.md: every command and its options. ``cd tests && python -m command_options`` writes it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from typer.core import TyperArgument
 
 from fedkernel.experiments.cli import app
 
-PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
 BEGIN, END = "<!-- commands -->\n", "<!-- end of commands -->\n"
 EVERYWHERE = ("debug", "help")
 """Of every command, so that the page says once what they do."""

@@ -1,4 +1,4 @@
-"""docs/reliability.md: what becomes of a run whose client is lost. ``cd tests && python -m lost_clients`` writes it."""
+"""docs/explanation/reliability.md: runs whose client is lost. ``cd tests && python -m lost_clients`` writes it."""
 
 from pathlib import Path
 from unittest import mock
@@ -27,7 +27,7 @@ from fedkernel.strategies import (
 from fedkernel.testing import Pair, _arrays, _bits
 from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
 
-PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
 BEGIN, END = "<!-- policy -->\n", "<!-- end of policy -->"
 WINE = scale(load_wine().data)[::3]
 ROWS, COLUMNS = np.array_split(WINE, 4), np.array_split(WINE, 4, axis=1)

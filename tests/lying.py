@@ -1,7 +1,7 @@
 """Runs of every pair in which one site, or what it writes to its peers, says something else than it has computed.
 
 A run ends with finite numbers, or with one sentence that names the site that lied. Whether what it says is true, no
-rule can tell: docs/reliability.md.
+rule can tell: docs/explanation/reliability.md.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""docs/reliability.md: what the numbers of each reply obey. ``cd tests && python -m reply_rules`` writes it."""
+"""docs/explanation/reliability.md: rules of replies' numbers. ``cd tests && python -m reply_rules`` writes it."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from fedkernel.clients.admm_kpca import Estimate, Projection
 from fedkernel.clients.peer_vfedpca import PeerVectors, RelayedVectors
 from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Reply, Request, Rule, Within
 
-PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
 BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->"
 WORDS = {
     Orthonormal: "orthonormal columns, to 1e-8",

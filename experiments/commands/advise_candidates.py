@@ -116,10 +116,10 @@ class Candidate:
 
     @property
     def shown_by(self) -> str:
-        """Link of docs/which-method.md to the evidence."""
+        """Link of docs/how-to/which-method.md to the evidence."""
         if self.method in ("CentroidKPCA", "CentroidKMeans"):
             return f"[below](#{self.goals[0]}-of-divided-rows)"
-        return f"[{self.evidence}](results/README.md#{self.evidence})"
+        return f"[{self.evidence}](../results/README.md#{self.evidence})"
 
     def parameters(self, situation: Situation) -> dict[str, Any]:
         """Return the strategy's parameters for a situation."""
@@ -300,7 +300,7 @@ DIVIDED = {"vertical": "columns", "horizontal": "rows"}
 
 
 def rules() -> str:
-    """Return the rules as a table in Markdown, for docs/which-method.md."""
+    """Return the rules as a table in Markdown, for docs/how-to/which-method.md."""
     lines = ["| divided | wanted | take | where | because | shown by |", "| --- | --- | --- | --- | --- | --- |"]
     for candidate in CANDIDATES:
         peers = ", peers" if candidate.peers else ""

@@ -45,13 +45,13 @@ class Eigenpairs(NamedTuple):
 def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
-    Block Lanczos for n >= 1000 and k <= n / 20 (docs/solvers.md), else LAPACK (bisection and inverse iteration for k <
-    n, else divide and conquer). A block of random vectors meets every eigenvalue with fewer copies than it has vectors.
-    If that many are equal up to rounding, a second run, from another random start, searches the complement for anything
-    larger than the smallest eigenvalue found. If that succeeds, or the first run did not converge in n / 2 products,
-    LAPACK decides; pairs that its bisection leaves rough are computed by divide and conquer, all n. For LAPACK a
-    `LinearOperator` is formed from its products with the unit vectors. Memory besides the k vectors: LAPACK one further
-    (n, n) array, by divide and conquer three; Lanczos 4 k + 12 b vectors, b in a block.
+    Block Lanczos for n >= 1000 and k <= n / 20, else LAPACK (bisection and inverse iteration for k < n, else divide and
+    conquer): docs/explanation/solvers.md. A block of random vectors meets every eigenvalue with fewer copies than it
+    has vectors. If that many are equal up to rounding, a second run, from another random start, searches the complement
+    for anything larger than the smallest eigenvalue found. If that succeeds, or the first run did not converge in n / 2
+    products, LAPACK decides; pairs that its bisection leaves rough are computed by divide and conquer, all n. For
+    LAPACK a `LinearOperator` is formed from its products with the unit vectors. Memory besides the k vectors: LAPACK
+    one further (n, n) array, by divide and conquer three; Lanczos 4 k + 12 b vectors, b in a block.
 
     `A` (n, n): taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. `k`:
     between 1 and n. Signs are as by `fix_signs`; the same call gives the same bits. Raises InputError if `A` is not

@@ -8,7 +8,7 @@ They are declared beside the shapes::
 
 Both ends check them: the sender as it makes the message, the receiver as it reads it. `Request.check_reply` checks
 conditions that depend on the request, such as a semidefinite kernel, and `Request.check_table` those that depend on the
-size of the client's table. docs/reliability.md lists the faults that none of them can catch.
+size of the client's table. docs/explanation/reliability.md lists the faults that none of them can catch.
 """
 
 import abc

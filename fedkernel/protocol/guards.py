@@ -69,9 +69,9 @@ class Guards:
     - `table_share`: numbers that may leave the site in a run per entry of its table, to any one reader: the
       coordinator, or a peer with its letters. Of a sparse table the stored entries count. Numbers that follow from the
       rows are equations for them: with as many as entries, known features or a few known rows give the others
-      (docs/privacy.md); sums of all sites, which come site by site, count for each of them. Below that nothing is
-      proven: half as many leave room for other knowledge. If another run at the site was on other rows, only the
-      entries of the rows by which they differ count: the difference of both runs' numbers is of these alone. The
+      (docs/explanation/privacy.md); sums of all sites, which come site by site, count for each of them. Below that
+      nothing is proven: half as many leave room for other knowledge. If another run at the site was on other rows, only
+      the entries of the rows by which they differ count: the difference of both runs' numbers is of these alone. The
       policy's ``limits.total.share`` is for all runs together.
     - `probed_share`: largest dimension, as a share of the rows, of all vectors together that weigh the rows in a run.
     - `leverage`: largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a

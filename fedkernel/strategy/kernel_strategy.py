@@ -56,7 +56,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
 
         - `shards`: sequence of array-like, one table per client: (N, d_m) with a vertical partition, (n_m, d) with a
           horizontal one. Clients that read their rows block by block also take sparse matrices, files' paths and
-          `Table`s. Frames, as pandas has them, are put in the first one's order: their columns by name with a
+          objects of `Table`. Frames, as pandas has them, are put in the first one's order: their columns by name with a
           horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
           columns, here and in every method that takes shards; the result has the columns' names.
         - `y`: labels (n_m,) of each client's rows, in their order, for clients that need them, or None.
@@ -66,7 +66,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         - `seed`: everything random derives from it.
         - `deadline`: longest time of a round, in seconds; `deadlines` replaces it by phase.
         - `quorum`: number or fraction of clients that must remain for the run to go on without one that fails or does
-          not answer, in rounds where the method can (docs/reliability.md). None: a lost client ends the run.
+          not answer, where the method can (docs/explanation/reliability.md). None: a lost client ends the run.
         - `evaluate`: measure the model on the clients in one or two more rounds, if the method has such a measure.
         - `reference`: the exact answer, ``self.central(shards)``, for metrics of the result's error. If the run settled
           another kernel width by rule, the exact answer is computed anew at the run's width, as always with
@@ -74,7 +74,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         - `prepare`: preparation of the tables, which may then have missing cells (NaN, None) and, as frames, columns of
           text. The result has the `Preparation`; with a vertical partition each site's outputs have its own.
         - `wire`: precision of the messages' arrays; float32 halves the bytes, at a relative error of 6e-8.
-          docs/experiments.md says which arrays stay exact.
+          docs/how-to/experiments.md says which arrays stay exact.
         - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes
           (`fedkernel.wire.masked_sums`).
         - `privacy`: noise on these sums, for differential privacy (`fedkernel.protocol.privacy`).

@@ -1,4 +1,4 @@
-"""docs/privacy.md: a card per pair, from the attacks and what they recover. ``cd tests && python -m attacks.cards``."""
+"""docs/explanation/privacy.md: a card per pair. ``cd tests && python -m attacks.cards`` writes it."""
 
 import inspect
 import re
@@ -17,12 +17,12 @@ from fedkernel.protocol import Member, Plan, forecast_share, privacy, share_text
 from fedkernel.strategy import KernelStrategy, strategy_of
 from fedkernel.wire import masked_sums
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "privacy.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "privacy.md"
 
 HEAD = """# What attacks recover
 
 A card per pair: attacks of coordinators and peers on a site, what they recover, what stops them, what remains. The
-figures are of [tests/attacks](../tests/attacks), which a test runs anew; this page is written by
+figures are of [tests/attacks](../../tests/attacks), which a test runs anew; this page is written by
 
 ```sh
 cd tests && ../.venv/bin/python -m attacks.cards
@@ -39,7 +39,7 @@ run that a guard ends, what came before counts. Tables are scikit-learn's wine a
 An *honest-but-curious* adversary follows the protocol and computes what it can of what it is sent; a *malicious* one
 asks for, or sends, whatever it likes. That attacks recover nothing for one of them is said only of those that are here:
 there may be others, and smaller ones than a guard refuses. What preparing raw tables tells, before any pair begins, is
-in [preparing.md](preparing.md).
+in [preparing.md](../how-to/preparing.md).
 """
 
 SUMS = """
@@ -60,7 +60,7 @@ ENTRIES = """
 Numbers that follow from the rows are equations for them, whatever else guards say of each. A site lets no more of them
 leave in a run, to any one reader, than half as many as its table has entries (`guards.table_share`). What searches and
 equations find with how many of them, by rows, columns, D, T, k and rounds, and at the defaults below, is in
-[results/what-sums-tell.md](results/what-sums-tell.md): with half as many no row was found exactly, but PCA's products
+[what-sums-tell.md](../results/what-sums-tell.md): with half as many no row was found exactly, but PCA's products
 give inner products of correlated columns to about a tenth, and with known rows the others to about a third. **Below
 half as many nothing is proven.** All runs together stay below ten times as many, unless the policy says otherwise
 (`limits.total.share`): a site's folder adds up all replies and letters, to whomever they went and whatever the file was
@@ -78,7 +78,7 @@ are forecast to leave a site for each entry of the smallest table, letters to al
 
 THERE = """
 What attacks on honest runs at these shapes gave, in the order of the columns above, with 2 components or 3 clusters
-(the last table of [results/what-sums-tell.md](results/what-sums-tell.md)): the relative error of a site's other rows,
+(the last table of [what-sums-tell.md](../results/what-sums-tell.md)): the relative error of a site's other rows,
 where one more than its columns is known (twice as many of VFedAKPCA), or of rows that a search finds, beside that of
 rows drawn with the table's covariance. A search for more than 100,000 entries was not tried.
 
@@ -99,16 +99,16 @@ rows drawn with the table's covariance. A search for more than 100,000 entries w
 
 """
 
-POOLED = PAGE.parent / "results" / "pooled-sums.md"
+POOLED = PAGE.parents[1] / "results" / "pooled-sums.md"
 
 NO_SECRECY = """## Sums are not secrecy
 
 Masks hide single replies, and the sums remain. `python benchmarks/pooled_sums.py` attacks those of every pair, at five
 values of `guards.table_share`, and writes this table: the share of the rows that came nearer than a tenth of their
 length, and in brackets how many sums there are for each entry that is sought. How, and on which tables, is in
-[results/pooled-sums.md](results/pooled-sums.md).
+[pooled-sums.md](../results/pooled-sums.md).
 
-![Share of the rows recovered, by attack, pair and table_share](pooled-sums.png)
+![Share of the rows recovered, by attack, pair and table_share](../images/pooled-sums.png)
 
 {table}
 

@@ -131,5 +131,5 @@ def test_bad_input_is_one_sentence(estimator, text):
 
 
 def test_the_page_s_examples():
-    page = Path(__file__).parents[2] / "docs" / "estimators.md"
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "estimators.md"
     assert doctest.testfile(str(page), module_relative=False).failed == 0

@@ -166,7 +166,7 @@ def test_what_says_too_little_is_refused_in_one_sentence(arguments, sentence):
 
 def test_the_document_has_the_rules_and_what_the_experiments_take():
     """The tables' floats are those of the forecasts: equal, or no more where runs may end early."""
-    page = (DOCS / "which-method.md").read_text(encoding="utf-8")
+    page = (DOCS / "how-to" / "which-method.md").read_text(encoding="utf-8")
     assert rules() in page, (
         "python -c 'from fedkernel.experiments.commands.advise_candidates import rules; print(rules())'"
     )

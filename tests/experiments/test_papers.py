@@ -67,7 +67,7 @@ def test_the_kept_report_is_what_these_experiments_were_and_readme_has_its_table
     assert [each["name"] for each in results["experiments"]] == [path.stem for path in FILES]
     for each, path in zip(results["experiments"], FILES, strict=True):
         experiment = read_config(path)
-        # what has changed since is to be made again, as docs/experiments.md says
+        # what has changed since is to be made again, as docs/how-to/experiments.md says
         assert [claim["text"] for claim in each["claims"]] == [claim.text for claim in experiment.claim]
         paper = experiment.paper
         assert (each["title"], each["setting"], each["here"]) == (experiment.title, paper.setting, paper.here)

@@ -1,4 +1,4 @@
-"""The table of faults in docs/reliability.md is that of `benchmarks/drills.py`: all drills, with the words of today."""
+"""docs/explanation/reliability.md has the table of `benchmarks/drills.py`: all drills, in the words of today."""
 
 import sys
 from pathlib import Path

@@ -117,7 +117,7 @@ def test_a_cell_pools_what_its_members_wrote_in_their_order_and_refuses_other_le
         cell.concatenated(vectors | {4: np.ones(2), 5: np.ones(2)})
 
 
-# Theorem 2, that the augmented Lagrangian decreases: docs/theorems.md
+# Theorem 2, that the augmented Lagrangian decreases: docs/explanation/theorems.md
 
 
 @pytest.mark.parametrize("factor", [1.0, 100.0])

@@ -1,0 +1,115 @@
+"""Pages of the site that have their source elsewhere, and links that lead from docs/ into the checkout."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedkernel.experiments.commands.schema import schema_of_experiments
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+PROJECT = {
+    "README.md": "readme",
+    "SECURITY.md": "security",
+    "deploy/README.md": "deploy",
+    "CONTRIBUTING.md": "contributing",
+    "CHANGELOG.md": "changelog",
+    "SUPPORT.md": "support",
+    "CODE_OF_CONDUCT.md": "code-of-conduct",
+}
+"""Page in project/ of each file of the checkout that the site has, too."""
+LINK = re.compile(r"(\[[^\]]*\])\(([^():#\s]+)(#[^()\s]*)?\)")
+
+
+def on_site(text: str, folder: Path) -> str:
+    """Return a page's text with links relative to `folder` as the site has them; those to other files are words."""
+
+    def link(match: re.Match[str]) -> str:
+        words, target, anchor = match.groups(default="")
+        path = (folder / target).resolve()
+        if not path.exists():
+            return match[0]  # of which Sphinx warns
+        name = path.relative_to(ROOT).as_posix()
+        if name in PROJECT:
+            return f"{words}(/project/{PROJECT[name]}.md{anchor})"
+        return f"{words}(/{path.relative_to(DOCS)}{anchor})" if path.is_relative_to(DOCS) else words[1:-1]
+
+    return LINK.sub(link, text)
+
+
+def words_of(schema: Mapping[str, Any]) -> str:
+    """Return the values that a key may have."""
+    if "const" in schema or "enum" in schema:
+        return " or ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
+    if choices := schema.get("anyOf", schema.get("oneOf")):
+        return " or ".join(dict.fromkeys(words_of(each) for each in choices if each.get("type") != "null"))
+    if "$ref" in schema:
+        return "table"
+    if schema.get("type") == "array":
+        of = words_of(schema["items"]) if schema.get("items") else ""
+        return "list of tables" if of == "table" else f"list of {of or 'values'}"
+    names = {"integer": "whole number", "string": "text", "boolean": "`true` or `false`", "object": "table"}
+    bounds = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    limits = [f"{word} {schema[key]:g}" for key, word in bounds.items() if key in schema]
+    return " ".join([names.get(schema.get("type", ""), schema.get("type", "any value")), *limits])
+
+
+def table_of(schema: Mapping[str, Any]) -> str:
+    """Return the rows of a table's keys."""
+    lines = ["| key | value | by default | meaning |", "|---|---|---|---|"]
+    for key, each in schema.get("properties", {}).items():
+        default = "(needed)" if key in schema.get("required", ()) else ""
+        if each.get("default") not in (None, "", [], {}) and not isinstance(each["default"], dict):
+            default = f"`{json.dumps(each['default'])}`"
+        cells = f"`{key}`", words_of(each), default, each.get("description", "")
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def tables_within(schema: Any) -> Iterable[str]:
+    """Yield the names of the tables that a key refers to."""
+    if isinstance(schema, Mapping):
+        for key, value in schema.items():
+            yield from [value.rpartition("/")[2]] if key == "$ref" else tables_within(value)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from tables_within(each)
+
+
+def configuration() -> str:
+    """Return the page of an experiment's TOML file, from its schema."""
+    schema = schema_of_experiments()
+    keys: dict[str, list[str]] = {}
+    for key, each in schema["properties"].items():
+        for name in tables_within(each):
+            keys.setdefault(name, []).append(f"[[{key}]]" if each.get("type") == "array" else f"[{key}]")
+    head = """# An experiment's TOML file
+
+Written from the schema that `fedkernel schema` prints for editors. How the parts are used:
+[experiments](../how-to/experiments.md).
+
+## Keys of the file
+
+"""
+    sections = [head + table_of(schema)]
+    for name, of in keys.items():
+        table = schema["$defs"][name]
+        sections.append(f"## `{'`, `'.join(of)}`: {name}\n\n{table['description']}\n\n{table_of(table)}")
+    return "\n".join(sections)
+
+
+def write(page: Path, text: str) -> None:
+    """Write a page if its text has changed, so that Sphinx reads it again only then."""
+    page.parent.mkdir(exist_ok=True)
+    if not page.exists() or page.read_text(encoding="utf-8") != text:
+        page.write_text(text, encoding="utf-8")
+
+
+def write_pages() -> None:
+    """Write the experiment's configuration, and copies of the checkout's own pages."""
+    write(DOCS / "reference" / "configuration.md", configuration())
+    for name, page in PROJECT.items():
+        text = on_site((ROOT / name).read_text(encoding="utf-8"), (ROOT / name).parent)
+        write(DOCS / "project" / f"{page}.md", f"---\norphan: true\n---\n\n{text}")
