@@ -95,7 +95,7 @@ def test_the_citation_has_the_version_and_the_paper_that_every_pair_names_as_its
 
 
 def test_the_page_of_the_architecture_names_the_files_of_six_rooms_and_no_others():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     section = page.split("\n## The files of six rooms\n")[1].split("\n## ")[0]
     for table in section.split("\n| subject | files of ")[1:]:
         room = ROOT / "fedkernel" / re.match(r"`(\w+)/`", table)[1]
