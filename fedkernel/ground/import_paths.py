@@ -61,8 +61,8 @@ class FormerNames(Loader):
         first = name.partition(".")[0]
         if first not in self.names:
             return None
-        found, own = PathFinder.find_spec(first), Path(str(find_spec(f"fedkernel.{first}").origin))
-        if found is not None and (found.origin is None or not own.samefile(found.origin)):
+        found, own = PathFinder.find_spec(first), find_spec(f"fedkernel.{first}")
+        if own is None or found is not None and not (found.origin and Path(found.origin).samefile(str(own.origin))):
             return None
         warn(f"{name} is now fedkernel.{name}; the former name goes with the next version", DeprecationWarning, 2)
         return ModuleSpec(name, self)
