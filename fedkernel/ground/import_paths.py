@@ -61,8 +61,9 @@ class FormerNames(Loader):
         first = name.partition(".")[0]
         if first not in self.names:
             return None
-        found, own = PathFinder.find_spec(first), find_spec(f"fedkernel.{first}")
-        if own is None or found is not None and not (found.origin and Path(found.origin).samefile(str(own.origin))):
+        own, found = find_spec(f"fedkernel.{first}"), PathFinder.find_spec(first)
+        files = [Path(str(spec.origin)) for spec in (own, found) if spec is not None]
+        if own is None or not all(file.exists() and file.samefile(files[0]) for file in files):
             return None
         warn(f"{name} is now fedkernel.{name}; the former name goes with the next version", DeprecationWarning, 2)
         return ModuleSpec(name, self)
