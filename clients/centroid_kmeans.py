@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from fedkernel.clients.centroid_kpca import CentroidKPCAClient, FindLocalCenters, SumCells, SumMoments
+from fedkernel.clients.cell_sums import SumCells
+from fedkernel.clients.centroid_kpca import CentroidKPCAClient, FindLocalCenters, SumMoments
 from fedkernel.clients.kmeans_base import CompareClusters, CountClusters, LabelRows, MeasureClusters
 from fedkernel.clients.landmark_base import TakeComponents, TakeLandmarks
 from fedkernel.clients.landmark_kmeans_base import LandmarkKMeansClient

@@ -7,6 +7,7 @@ from the same seed, and r_t columns from the iterations so far. Requests are abo
 alone applies the weights w_t, which follow from the step size.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic
@@ -37,6 +38,8 @@ from fedkernel.protocol import (
     Shape,
     State,
     Summed,
+    bounded_rows,
+    each_alone,
 )
 
 MOST_CACHED_BYTES = 2**26
@@ -112,6 +115,15 @@ class MultiplyColumns(IterationRequest[PackedGram]):
     """Request for the products [A_t, B_t]^T [A_t, B_t] of the site's columns, once per iteration."""
 
     columns: Count
+
+    def sensitivity(self, radius: float) -> Mapping[str, float]:
+        """Return the bound of a row's products, whatever the row's own length.
+
+        Of D features a_i with a_i^2 <= 2, whose squares sum to D at most, the triangle's squares sum to half of
+        (sum a_i^2)^2 + sum a_i^4.
+        """
+        D = self.features.n_features
+        return {"upper": D * math.sqrt(1 / 2 + 1 / D)}
 
     def memory_floats(self, rows: int, columns: int) -> int:
         """Return the floats of memory for an answer, including the features' products."""
@@ -230,6 +242,8 @@ class EmbedRows(IterationRequest[Receipt]):
     ``t`` is the number of the iteration that would come next. Without a map: H[m] = A_1[m] / sqrt(D), in float64.
     """
 
+    once: ClassVar = True
+
 
 class TakeEmbedding(Request[Receipt]):
     """Request to store the coordinates of the site's own rows, which without CEM the coordinator has computed."""
@@ -276,6 +290,9 @@ class FKKMeansClient(KMeansClient):
 
     def multiply_columns(self, ask: MultiplyColumns) -> PackedGram:
         """Compute the products of the site's columns [A_t, B_t]."""
+        if self.privacy is not None:
+            A = self._single_features(ask, ask.t)
+            return PackedGram(upper=pack_symmetric(A.T @ A))
         return PackedGram(upper=pack_symmetric(self._column_products(ask)))
 
     def multiply_gram(self, ask: MultiplyGram) -> GramProduct:
@@ -305,7 +322,12 @@ class FKKMeansClient(KMeansClient):
 
     def embed_rows(self, ask: EmbedRows) -> Receipt:
         """Compute and store the coordinates of the site's rows."""
-        H = combine_draws(self.X, ask.features, None) if ask.map is None else self._next_columns(ask, ask.map)
+        if ask.map is not None:
+            H = self._next_columns(ask, ask.map)
+        elif self.privacy is not None:
+            H = self._single_features(ask, ask.t) / math.sqrt(ask.features.n_features)
+        else:
+            H = combine_draws(self.X, ask.features, None)
         Embedding(H).save(self.memory)
         return Receipt()
 
@@ -316,6 +338,14 @@ class FKKMeansClient(KMeansClient):
         Embedding(ask.embedding).save(self.memory)
         DrawnFeatures.forget(self.memory)  # no longer needed
         return Receipt()
+
+    def _single_features(self, ask: FeatureRequest[ReplyT], t: int) -> FloatArray:
+        """Return random features (n_m, D) of a first draw, with noise on their sums: of each row by itself, bounded."""
+        if t != 1:
+            raise ProtocolError(f"t = {ask.t}, but with noise there is one draw of features")
+        features = ask.features.map(self.X.shape[1], t, ask.precision)
+        A = each_alone(features, self.X).astype(np.float64)  # in which the sums of their products are exact
+        return np.asarray(bounded_rows(A, math.sqrt(ask.features.n_features)))
 
     def _features_by_slice(self, ask: FeatureRequest[ReplyT]) -> Callable[[slice], FloatArray]:
         """Return a function from a slice of rows to their features, which are cached if they are small."""
@@ -366,9 +396,12 @@ class FKKMeansClient(KMeansClient):
         return G
 
     def _next_columns(self, ask: IterationRequest[ReplyT], M: FloatArray) -> FloatArray:
-        B = Columns.load(self.memory).B
+        B = Columns.load(self.memory).B if self.privacy is None else np.empty((len(self.X), 0))
         if len(M) != (columns := ask.features.n_features + B.shape[1]):
             raise ProtocolError(f"map has {len(M)} rows, but must have {columns}, one for each column")
+        if self.privacy is not None:
+            H = each_alone(lambda row: np.asarray(row @ M), self._single_features(ask, ask.t - 1))
+            return np.where(np.isfinite(H), H, 0.0)  # a refusal would tell of a row
         drawn = self._cached_features(ask, ask.t - 1)
         DrawnFeatures.forget(self.memory)  # no longer needed
         if drawn is not None:

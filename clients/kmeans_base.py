@@ -12,14 +12,21 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.ground import FloatArray, ProtocolError, ShareableError
+from fedkernel.clients.cell_sums import (
+    CellClient,
+    EmbeddedCellSums,
+    SumEmbeddedCells,
+    check_columns,
+    sum_groups,
+    sum_single_rows,
+)
+from fedkernel.ground import FloatArray, ProtocolError, ShareableError, row_blocks
 from fedkernel.models import combine_draws
 from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means, simplified_silhouettes
 from fedkernel.protocol import (
     MAX_COORDINATE,
     Answers,
     Count,
-    KernelClient,
     Receipt,
     Reply,
     Request,
@@ -27,6 +34,7 @@ from fedkernel.protocol import (
     State,
     Summed,
     Within,
+    bounded_rows,
 )
 
 SMALLEST_COUNT = 5
@@ -230,11 +238,14 @@ class CommonCenters(State):
     centers: FloatArray
 
 
-CLUSTER_REQUESTS: Answers = (SolveLocally, SampleCoreset, LabelRows, MeasureClusters, CountClusters, CompareClusters)
+CLUSTER_REQUESTS: Answers = (
+    *(SolveLocally, SampleCoreset, SumEmbeddedCells, LabelRows),
+    *(MeasureClusters, CountClusters, CompareClusters),
+)
 """Requests to cluster embedded rows, and about the clusters."""
 
 
-class KMeansClient(KernelClient):
+class KMeansClient(CellClient):
     """Client of distributed k-means of its embedded rows, which a subclass saves as `Embedding`.
 
     Memory between rounds: besides these, n_m s floats, the k local centres.
@@ -257,6 +268,16 @@ class KMeansClient(KernelClient):
         H, centers = Embedding.load(self.memory).rows, LocalCenters.load(self.memory).centers
         points, weights = coreset(H, centers, ask.samples, self.rng("coreset"))
         return LocalCoreset(points=points, weights=weights)
+
+    def sum_embedded_cells(self, ask: SumEmbeddedCells) -> EmbeddedCellSums:
+        """Assign the groups of embedded rows to the centres, and sum the rows of each centre."""
+        H = Embedding.load(self.memory).rows
+        check_columns(ask.centers, H.shape[1])
+        if self.privacy is not None:
+            blocks = (bounded_rows(H[part], 1.0) for part in row_blocks(len(H)))
+            return EmbeddedCellSums(**sum_single_rows(ask.centers, blocks))
+        least = self._least_embedded(ask.least, H.shape[1])
+        return EmbeddedCellSums(**sum_groups(ask.centers, *self._group_means(least, H.__getitem__)))
 
     def label_rows(self, ask: LabelRows) -> Receipt:
         """Store the labels of the rows, (n_m,), and their embedding at the site."""

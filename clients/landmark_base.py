@@ -41,6 +41,7 @@ from fedkernel.protocol import (
     Summed,
     bounded_rows,
     check_share,
+    each_alone,
 )
 
 
@@ -301,10 +302,8 @@ class LandmarkClient(KernelClient):
 
         def coordinates(block: Rows) -> FloatArray:
             rows = bounded_rows(block, privacy.radius)
-            with np.errstate(over="ignore", invalid="ignore"):
-                # each row by itself: in a block its last bits, which R may enlarge, depend on the other rows
-                own = [values(rows[row : row + 1]) @ R for row in range(rows.shape[0])]
-            return np.asarray(bounded_rows(np.vstack(own), most))
+            # R may enlarge last bits
+            return np.asarray(bounded_rows(each_alone(lambda row: np.asarray(values(row) @ R), rows), most))
 
         return coordinates
 
@@ -357,7 +356,7 @@ class LandmarkClient(KernelClient):
         whole = np.empty((len(self.X), Coefficients.load(self.memory).C.shape[1]))
         with np.errstate(over="ignore", invalid="ignore"):
             for rows, block in self._blocks(precision):
-                whole[rows] = coordinates(block)
+                whole[rows] = coordinates(block) if self.privacy is None else each_alone(coordinates, block)
         if self.privacy is not None:  # the coordinates stay here, but a refusal would tell of a row
             return np.where(np.isfinite(whole), whole, 0.0)
         if not all_finite(whole):

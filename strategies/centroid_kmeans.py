@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from fedkernel.clients.cell_sums import LEAST_ROWS, Least
 from fedkernel.clients.centroid_kmeans import CentroidKMeansClient
-from fedkernel.clients.centroid_kpca import LEAST_ROWS, Least
 from fedkernel.clients.kmeans_base import LabelRows
 from fedkernel.clients.landmark_base import TakeComponents, TakeLandmarks
 from fedkernel.ground import BLOCK_ROWS, InputError, Precision, Rows, check_at_most, value_object

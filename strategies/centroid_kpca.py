@@ -12,7 +12,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedkernel.clients.centroid_kpca import LEAST_ROWS, CentroidKPCAClient, Least
+from fedkernel.clients.cell_sums import LEAST_ROWS, Least
+from fedkernel.clients.centroid_kpca import CentroidKPCAClient
 from fedkernel.ground import Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel

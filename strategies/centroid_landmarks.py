@@ -33,11 +33,9 @@ from fedkernel.strategies.shared_centroids import (
     Centroids,
     centroid_floats,
     centroids_plan,
+    number_with_noise,
     shared_centroids,
 )
-
-NOISE_SHARE = 0.2
-"""Largest share of the radius that noise moves a centre by, if fewer centres allow that."""
 
 AGREEMENT_LOST = {0.15: "hardly anything", 0.25: "up to a fifth", 0.5: "up to a third", math.inf: "a third or more"}
 """Share of the agreement with classes that noise takes, by that share of the radius: ``benchmarks/privacy.toml``."""
@@ -105,12 +103,10 @@ class CentroidLandmarks(ABC):
         if privacy is None:
             return sizes
         rows, d, number = sum(member.rows for member in cohort), cohort[0].columns, sizes.landmarks
-        # one centre's error by noise of length z radius sqrt(d) is that over its number of rows, some N / |Y|
-        share = privacy.multiplier * math.sqrt(d) / rows
-        if self.n_landmarks is None:
-            number = min(number, max(2 * self.wanted[0], int(NOISE_SHARE / share)))
-        lost = next(text for most, text in AGREEMENT_LOST.items() if share * number <= most)
-        noise = f"noise moves a centre by some {share * number:.1g} of the radius: of clusters' agreement with classes"
+        fewest = 2 * self.wanted[0] if self.n_landmarks is None else number
+        number, share = number_with_noise(privacy, number, fewest, d, rows)
+        lost = next(text for most, text in AGREEMENT_LOST.items() if share <= most)
+        noise = f"noise moves a centre by some {share:.1g} of the radius: of clusters' agreement with classes"
         return sizes._replace(landmarks=number, findings=(f"{noise} {lost} is lost, as measured on four data sets",))
 
     def _sizes_by_entries(self, cohort: Sequence[Member]) -> Sizes:

@@ -43,6 +43,7 @@ from fedkernel.strategies.cluster_count import MostClusters, NumberOfClusters
 from fedkernel.strategies.component_count import NO_AUTO_BUT_EIGENGAP, refuse_auto
 from fedkernel.strategies.fk_eigenpairs import IterationStep, eigenpairs, iteration_plan, split_by_client
 from fedkernel.strategies.fk_kmeans_base import FEW_FEATURES, FKKMeansBase, few_features
+from fedkernel.strategies.kmeans_base import Clusters
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class FKKMeans(FKKMeansBase):
       fewer floats if D is more than about 4 s, in some 3 s rounds for one of gram's.
     - `cem`: the paper's communication efficient mechanism; False: Lanczos on R_t = W_t W_t^T, of size N.
     - `coreset_size`: C, points that the clients sample for the distributed k-means; by default 1000, and of each client
-      a quarter of its rows at most.
+      a quarter of its rows at most. With ``clusters="lloyd"`` the centres of all rows, by default 5 k and at least 30.
     - `features`: pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
     - `frequencies`: of an RBF kernel's features: the paper's independent ones; orthogonal ones, which are better at the
       same number; or structured ones, as good and for hundreds of columns faster (docs/explanation/features.md).
@@ -87,13 +88,18 @@ class FKKMeans(FKKMeansBase):
       float32 takes two thirds of the sites' time, with coordinates off by some 1e-7 of the largest, but no two digits
       are right if entries are 10^4 times as large as the kernel's width, such as seconds since 1970.
 
+    - `clusters`: "coreset": the paper's k-means, to which clients send some embedded rows. "lloyd": by sums alone; with
+      CEM nothing else leaves, so that masks can cover it, and noise with ``iterations=1`` and some 200 features. As
+      good, for two rounds more.
+
     Costs, with M clients, p = D + r_t, r_t the columns of B_t (about 1.5 s), Q Lanczos iterations (about 35 at p = 60):
 
     - gram: 1 round per iteration; up M p (p + 1) / 2, down the map, M p r_{t+1}.
     - Lanczos: Q rounds per iteration; up Q M p floats, down Q M p and the map.
     - without CEM: 2 Q rounds per iteration; up Q (N + M D), down the same.
 
-    Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
+    Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`;
+    5 by sums, `summed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM N (3 Q
     + r_t). A client computes features from their seed in blocks of rows, and keeps them until the next iteration if
     they take 64 MiB at most (`fedkernel.clients.fk_kmeans.MOST_CACHED_BYTES`), else it computes them twice, and
@@ -124,6 +130,7 @@ class FKKMeans(FKKMeansBase):
     eigengap: bool = False
     max_clusters: MostClusters = None
     dtype: Precision = "float64"
+    clusters: Clusters = "coreset"
 
     client: ClassVar = FKKMeansClient
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"kernel k-means": {}}
@@ -164,12 +171,15 @@ class FKKMeans(FKKMeansBase):
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Run algorithm 1."""
+        if run.privacy is not None and self._most_iterations != 1:
+            allowed = "allowed with privacy: 1, and more features, such as n_features = 200"
+            raise InputError(f"iterations = {self._most_iterations}, but each sum has noise; {allowed}")
         own, members, numbers = self._fitted_to_tables(run.members)
         features = own._features(self.kernel.settled(run.columns), run.seed)
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
         chain, values = yield from own._iterate(run, features, numbers)
         # Line 19
-        clustered = yield from own.clusters(replace(run, members=tuple(members)))
+        clustered = yield from own.cluster_rows(replace(run, members=tuple(members)), values / run.rows)
         drawn = own._features_per_draw * len(chain.maps)
         few = own is not self and drawn < FEW_FEATURES * self.dimensions
         findings = (few_features(drawn, run.members),) if few else ()

@@ -14,6 +14,7 @@ from fedkernel.numerics import mean_error
 from fedkernel.protocol import FLOAT, TABLE_SHARE, Forecast, Member, allowed_numbers
 from fedkernel.run import Result
 from fedkernel.strategies.kmeans_base import CORESET_SHARE, CORESET_SIZE, KMeansStrategy
+from fedkernel.strategies.shared_centroids import MOST_ROUNDS, embedded_floats
 
 MOST_ITERATIONS = 20
 """Default of T, the largest number of iterations."""
@@ -87,7 +88,7 @@ class FKKMeansBase(KMeansStrategy):
         """Return the strategy with D and T, members with sample sizes, and a site's float budget for the iterations.
 
         Of half as many numbers as the smallest table has entries, width, centres and measurement are taken off first;
-        the coreset has at most a quarter of the rest.
+        the coreset has at most a quarter of the rest, and centres by sums a third.
         """
         if self._has_set_sizes:
             return self, list(cohort), math.inf
@@ -96,6 +97,9 @@ class FKKMeansBase(KMeansStrategy):
         members, budgets = list(cohort), []
         for place, member in enumerate(cohort):
             most = allowed_numbers(member.entries) - (member.left or columns + 2) - other_floats
+            if self.clusters == "lloyd":
+                budgets.append(most)
+                continue
             # whatever sites allow, so that D does not depend on it
             sampled = min(member.rows, self.coreset_size or CORESET_SIZE)
             if self.coreset_size is None:
@@ -103,9 +107,13 @@ class FKKMeansBase(KMeansStrategy):
                 allowed = sampled if member.sampled is None else min(sampled, member.sampled)
                 members[place] = replace(member, sampled=allowed)
             budgets.append(most - min(sampled, CORESET_SIZE) * (s + 1))
-        drawn, iterations = self._most_features(min(budgets))
-        own = replace(self, n_features=drawn, iterations=iterations)  # type: ignore[type-var]
-        return own, members, min(budgets)
+        numbers, points = min(budgets), self.coreset_size
+        if self.clusters == "lloyd":
+            points = points or max(k + 1, min(self.most_centers, numbers // 3 // (MOST_ROUNDS * (s + 2))))
+            numbers -= embedded_floats(points, s)[0]
+        drawn, iterations = self._most_features(numbers)
+        own = replace(self, n_features=drawn, iterations=iterations, coreset_size=points)  # type: ignore[type-var]
+        return own, members, numbers
 
     def _most_features(self, numbers: int) -> tuple[int, int]:
         """Return D and T: the usual numbers, or the largest D sqrt(T) within a budget of floats.

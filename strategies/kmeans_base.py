@@ -1,7 +1,7 @@
-"""Distributed k-means as a sub-protocol, and base classes of the strategies that cluster by it.
+"""Distributed k-means as sub-protocols, of sampled rows or by sums, and base classes of strategies that cluster by it.
 
 Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013, algorithm
-1; the local solutions and the last one are scikit-learn's k-means.
+1; the local solutions and the last one are scikit-learn's k-means. By sums: `fedkernel.strategies.shared_centroids`.
 """
 
 import math
@@ -39,10 +39,23 @@ from fedkernel.run import Result, RunSettings
 from fedkernel.strategies.cluster_count import AUTO_CLUSTERS, Clustering, best_division, choose_central_clusters
 from fedkernel.strategies.cluster_measures import measure_clusters, measuring_plan
 from fedkernel.strategies.cluster_stability import compare_clusters
+from fedkernel.strategies.shared_centroids import (
+    MOST_ROUNDS,
+    embedded_centroids,
+    embedded_floats,
+    embedded_plan,
+    number_with_noise,
+)
 from fedkernel.strategy import KernelStrategy, Measures, Rival, Tags
 
 CORESET_SIZE, CORESET_SHARE = 1000, 0.25
 """Defaults of the points sampled by all clients together, and of a client's largest share of its rows (its guards')."""
+
+CENTERS_PER_CLUSTER, FEWEST_CENTERS = 5, 30
+"""Default centres of all embedded rows for each cluster, and the fewest by default: of few clusters none is missed."""
+
+Clusters = Literal["coreset", "lloyd"]
+"""How the clusters are found: of sampled rows, or by sums."""
 
 
 def distributed_kmeans(
@@ -63,9 +76,28 @@ def distributed_kmeans(
     # Round 3: the clients label their rows by the centres of the weighted union
     weights = np.concatenate([reply.weights for reply in coresets])
     coreset = WeightedPoints(np.vstack([reply.points for reply in coresets]), weights)
-    clustered = cluster_points(run, coreset, n_clusters, choose=choose)
-    yield from to_all(LabelRows(centers=clustered.centers))
-    return clustered
+    return (yield from label_by(cluster_points(run, coreset, n_clusters, choose=choose)))
+
+
+def summed_kmeans(
+    run: Run, n_clusters: int, number: int, squares: FloatArray, *, choose: bool = False
+) -> Protocol[Clustering]:
+    """Cluster the rows that the clients have embedded, by sums alone; a sub-protocol of five rounds.
+
+    At most `number` centres of all rows are found by Lloyd's algorithm over the clients (`embedded_centroids`), and
+    clustered at the coordinator, each weighed by its rows. `squares` (s,): the coordinates' mean squares.
+    """
+    if run.privacy is not None:
+        number, _ = number_with_noise(run.privacy, number, 2 * n_clusters, len(squares), run.rows)
+    centers = yield from embedded_centroids(run, number, squares)
+    points = WeightedPoints(*centers)
+    return (yield from label_by(cluster_points(run, points, n_clusters, choose=choose, name="the centres")))
+
+
+def label_by(clustering: Clustering) -> Protocol[Clustering]:
+    """Have the clients label their rows by the clusters' centres; a sub-protocol of one round."""
+    yield from to_all(LabelRows(centers=clustering.centers))
+    return clustering
 
 
 def cluster_points(
@@ -173,13 +205,22 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
 
 
 class CoresetStrategy(ClusteringStrategy):
-    """Base of strategies that cluster the rows' coordinates by distributed k-means."""
+    """Base of strategies that cluster the rows' coordinates by distributed k-means, of sampled rows or by sums."""
 
     coreset_size: int | None
+    clusters: Clusters
+
+    @property
+    def most_centers(self) -> int:
+        """Largest number of centres of all rows, if clusters are found by sums."""
+        return self.coreset_size or max(FEWEST_CENTERS, CENTERS_PER_CLUSTER * self.most_clusters)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that every client has rows for the clusters, and that sites allow the coreset's size."""
         super().check_cohort(cohort)
+        if self.clusters == "lloyd":
+            check_at_most("n_clusters", self.most_clusters_of(cohort), self.most_centers, "coreset_size = ")
+            return
         for member in cohort:
             rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
             check_at_most("n_clusters", self.most_clusters_of(cohort), member.rows, rows, why)
@@ -191,14 +232,20 @@ class CoresetStrategy(ClusteringStrategy):
                 f"together allow to be sampled; {site.label} allows {most.min()} of its {site.rows} (guard: coreset)"
             )
 
-    def clusters(self, run: Run) -> Protocol[Clustering]:
-        """Cluster the rows by their coordinates; a sub-protocol."""
+    def cluster_rows(self, run: Run, squares: FloatArray) -> Protocol[Clustering]:
+        """Cluster the rows by their coordinates; a sub-protocol. `squares` (s,): see `embedded_centroids`."""
         k, choose = self.most_clusters_of(run.members), self.n_clusters == "auto"
+        if self.clusters == "lloyd":
+            return summed_kmeans(run, k, self.most_centers, squares, choose=choose)
         return distributed_kmeans(run, k, self.coreset_size, choose=choose)
 
     def clusters_forecast(self, cohort: Sequence[Member], dimensions: int) -> Forecast:
         """Return an upper bound of the clustering's costs, for rows with so many coordinates."""
         M, rows, k = len(cohort), [member.rows for member in cohort], self.most_clusters
+        if self.clusters == "lloyd":
+            up, down = embedded_floats(self.most_centers, dimensions)
+            memory = 2 * FLOAT * max(rows) * dimensions
+            return Forecast(MOST_ROUNDS + 2, M * up, M * (down + k * dimensions), memory, "at most")
         size, most = coreset_limits(cohort, self.coreset_size)
         points = min(size, sum(rows) - M if self.coreset_size is not None else int(most.sum())) + M * k
         memory = 3 * FLOAT * max(rows) * dimensions
@@ -207,6 +254,8 @@ class CoresetStrategy(ClusteringStrategy):
     def clusters_plan(self, dimensions: int) -> Plan:
         """Return the clustering's plan, with upper bounds if the number of clusters is chosen."""
         k = self.most_clusters
+        if self.clusters == "lloyd":
+            return embedded_plan(self.most_centers, dimensions), once(LabelRows, {"k": k, "s": dimensions})
         return (
             once(SolveLocally, n_clusters=AtMost(k) if self.n_clusters == "auto" else k),
             once(SampleCoreset, samples=AtMost(self.coreset_size or CORESET_SIZE)),

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient
@@ -16,7 +17,7 @@ from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, Frequencies, RandomFeatures, ShiftInvariant, mean_of_points
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
 from fedkernel.strategies.cluster_count import MostClusters, NumberOfClusters
-from fedkernel.strategies.kmeans_base import KMeansStrategy
+from fedkernel.strategies.kmeans_base import Clusters, KMeansStrategy
 
 
 @value_object()
@@ -25,10 +26,10 @@ class RFKKMeans(KMeansStrategy):
 
     - `n_clusters`: k; "auto": by the largest silhouette on the coreset, see `FKKMeans`.
     - `n_features`: D, also the dimensions of the clustered points.
-    - `kernel`, `coreset_size`, `features`, `frequencies`, `max_clusters`: As for `FKKMeans`.
+    - `kernel`, `coreset_size`, `features`, `frequencies`, `max_clusters`, `clusters`: As for `FKKMeans`.
 
-    Costs: those of the width (`fedkernel.kernel_width.width_rounds`), 1 round for the features, 3 for the k-means,
-    whose floats are those of D dimensions. Memory: a client needs n_m D floats.
+    Costs: those of the width (`fedkernel.kernel_width.width_rounds`), 1 round for the features, 3 for the k-means, 5 by
+    sums, whose floats are those of D dimensions. Memory: a client needs n_m D floats.
     """
 
     n_clusters: NumberOfClusters
@@ -38,6 +39,7 @@ class RFKKMeans(KMeansStrategy):
     features: Literal["pairs", "cosine"] = "pairs"
     frequencies: Frequencies = "orthogonal"
     max_clusters: MostClusters = None
+    clusters: Clusters = "coreset"
 
     client: ClassVar = FKKMeansClient
     tags: ClassVar = dataclasses.replace(KMeansStrategy.tags, orthonormal=False)
@@ -68,6 +70,6 @@ class RFKKMeans(KMeansStrategy):
         """Run one draw of features, then distributed k-means."""
         features = self._features(self.kernel.settled(run.columns), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
-        clustered = yield from self.clusters(run)
+        clustered = yield from self.cluster_rows(run, np.full(self.n_features, 1 / self.n_features))
         mean = mean_of_points(*clustered.coreset)
         return clustered.model(FeatureChain(features, run.columns), kernel_mean_=mean)

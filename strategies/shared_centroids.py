@@ -1,22 +1,29 @@
-"""Shared centroids: k-means centres of all clients' rows, found by sums alone; a sub-protocol.
+"""Shared centroids: k-means centres of all clients' rows, or of their coordinates, by sums alone; sub-protocols.
 
-Source: the paper of `fedkernel.clients.centroid_kpca`; Lloyd's algorithm over sites by sums.
+Source: the paper of `fedkernel.clients.centroid_kpca`, and `fedkernel.clients.cell_sums`; Lloyd's algorithm over sites by sums.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedkernel.clients.centroid_kpca import SumCells, SumMoments
+from fedkernel.clients.cell_sums import LEAST_ROWS, CellRequest, SumCells, SumEmbeddedCells
+from fedkernel.clients.centroid_kpca import SumMoments
 from fedkernel.ground import EPS, FloatArray, InputError
-from fedkernel.protocol import Member, Plan, Protocol, Run, ask, once, repeated, to_sum
+from fedkernel.protocol import Member, Plan, Privacy, Protocol, Run, Step, ask, once, repeated, to_sum
 
 ASIDE = 0.1
 """Distance of a new centre from the one that it is set beside, as a share of the cell's standard deviation."""
 
 MOST_ROUNDS, FEWEST_ROUNDS = 3, 2
 """Default rounds of Lloyd's algorithm, and those where floats are short: more centres are worth more then."""
+
+
+NOISE_SHARE = 0.2
+"""Largest share of the radius that noise moves a centre by, if fewer centres allow that."""
 
 
 class Centroids(NamedTuple):
@@ -31,25 +38,58 @@ def shared_centroids(run: Run, number: int, rounds: int, least: int) -> Protocol
 
     One round for the columns' moments, and `rounds` for the cells. Floats: up M 2 d, and M c (d + 2) in each; down M c
     d in each.
-
-    The centres start from independent normal draws with the columns' means and variances. A centre without rows is set
-    beside the centre of the cell with the largest sum of squared distances, which counts half once it is shared by two,
-    and so on; centres that are empty at the end are left out.
     """
     moments = yield from to_sum(SumMoments())
     mean, square = moments.sums / run.rows, moments.squares / run.rows
     variance = square - np.square(mean)
     variance[variance <= 100 * EPS * square] = 0.0  # but for rounding, the column is constant
+    return (yield from _lloyd(run, partial(SumCells, least=least), mean, variance, number=number, rounds=rounds))
+
+
+def embedded_centroids(run: Run, number: int, squares: FloatArray) -> Protocol[Centroids]:
+    """Find at most `number` centres of all clients' embedded rows; a sub-protocol.
+
+    As `shared_centroids`, but for one cell of all rows in place of the moments. `squares` (s,): the coordinates' mean
+    squares, perhaps times a factor.
+    """
+    whole = yield from to_sum(SumEmbeddedCells(centers=np.zeros((1, len(squares)))))
+    if run.privacy is None and not whole.counts[0]:
+        few = f"{len(squares)} coordinates of a row, but every client has too few rows for a group of {LEAST_ROWS}"
+        raise InputError(f"{few} with twice as many entries; allowed: fewer coordinates, or more rows")
+    rows = np.maximum(whole.counts, 1.0)
+    if run.privacy is None:  # else the clients leave the costs out
+        squares = squares * (whole.costs / rows / max(float(squares.sum()), EPS))
+    mean = whole.sums[0] / rows
+    variance = np.maximum(squares - mean**2, 0.0)
+    return (yield from _lloyd(run, SumEmbeddedCells, mean, variance, number=number, rounds=MOST_ROUNDS))
+
+
+def _lloyd(
+    run: Run,
+    request_of: Callable[..., CellRequest[Any]],
+    mean: FloatArray,
+    variance: FloatArray,
+    *,
+    number: int,
+    rounds: int,
+) -> Protocol[Centroids]:
+    """Move centres by Lloyd's algorithm.
+
+    They start from independent normal draws with the columns' means and variances. A centre without rows is set beside
+    the centre of the cell with the largest sum of squared distances, which counts half once it is shared by two, and so
+    on; centres that are empty at the end are left out.
+    """
     rng = run.rng("centroids")
     centers = mean + np.sqrt(variance) * rng.standard_normal((number, len(mean)))
     for left in reversed(range(rounds)):
-        cells = yield from to_sum(request := SumCells(centers=centers, least=least))
+        cells = yield from to_sum(request := request_of(centers=centers))
         filled, counts = cells.counts > _fewest(run, request), np.maximum(cells.counts, 1.0)
         if not filled.any() and run.privacy is not None:
             text = f"privacy.epsilon = {run.privacy.epsilon:g} makes noise larger than any centre's number of rows"
             raise InputError(f"{text}; allowed: a larger one, or more rows")
         if not filled.any():
-            raise InputError(f"least = {least}, but no client has so many rows; allowed: at most the rows of a client")
+            text = f"least = {request.least}, but no client has so many rows"
+            raise InputError(f"{text}; allowed: at most the rows of a client")
         moved = np.where(filled[:, np.newaxis], cells.sums / counts[:, np.newaxis], centers)
         if left and not filled.all():
             costs = np.maximum(cells.costs - counts * np.square(moved - centers).sum(axis=1), 0.0) * filled
@@ -62,7 +102,7 @@ def shared_centroids(run: Run, number: int, rounds: int, least: int) -> Protocol
     return Centroids(centers[filled], cells.counts[filled])
 
 
-def _fewest(run: Run, request: SumCells) -> float:
+def _fewest(run: Run, request: CellRequest[Any]) -> float:
     """Return the number of rows that a cell must exceed: with noise, twice its standard deviation."""
     if run.privacy is None:
         return 0.0
@@ -84,6 +124,25 @@ def _shared_out(costs: FloatArray, number: int) -> list[int]:
 def centroids_plan(number: int, rounds: int, least: int) -> Plan:
     """Return the plan of `shared_centroids`, with at most so many centres and rounds."""
     return once(SumMoments), repeated(rounds, ask(SumCells, {"c": number}, least=least))
+
+
+def number_with_noise(privacy: Privacy, number: int, fewest: int, width: int, rows: int) -> tuple[int, float]:
+    """Return the number of centres, fewer with much noise, and the share of the radius that it moves each by."""
+    # one centre's error by noise of length z radius sqrt(d) is that over its number of rows, some N / |Y|
+    share = privacy.multiplier * math.sqrt(width) / rows
+    number = min(number, max(fewest, int(NOISE_SHARE / share)))
+    return number, share * number
+
+
+def embedded_plan(number: int, dimensions: int) -> Step:
+    """Return the plan of `embedded_centroids`, with at most so many centres of so many coordinates."""
+    return repeated(MOST_ROUNDS + 1, ask(SumEmbeddedCells, {"c": number, "s": dimensions}, least=LEAST_ROWS))
+
+
+def embedded_floats(number: int, dimensions: int) -> tuple[int, int]:
+    """Return the floats up and down of `embedded_centroids`, for a client."""
+    points = MOST_ROUNDS * number + 1
+    return points * (dimensions + 2), points * dimensions
 
 
 def centroid_floats(cohort: Sequence[Member], number: int, rounds: int) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.strategies.cluster_count import MostClusters, NumberOfClusters
 from fedkernel.strategies.cluster_measures import measuring_plan
 from fedkernel.strategies.diskpca import DisKPCA
-from fedkernel.strategies.kmeans_base import CoresetStrategy
+from fedkernel.strategies.kmeans_base import Clusters, CoresetStrategy
 from fedkernel.strategies.uniform_kpca import UniformKPCA
 
 
@@ -36,11 +36,12 @@ Components = Annotated[
 class SpectralKMeans(CoresetStrategy):
     """Spectral clustering: distributed k-means of the rows' coordinates along kernel principal components.
 
-    - `n_clusters`, `max_clusters`, `coreset_size`: as for `FKKMeans`.
+    - `n_clusters`, `max_clusters`, `coreset_size`, `clusters`: as for `FKKMeans`.
     - `components`: strategy of the components, DisKPCA or UniformKPCA; in a configuration a table, in which `n_samples`
       or `solver` selects UniformKPCA.
 
-    Costs: the rounds, floats and memory of `components`, then those of `distributed_kmeans`. Clients keep their rows'
+    Costs: the rounds, floats and memory of `components`, then those of `distributed_kmeans` or
+    `summed_kmeans`. Clients keep their rows'
     coordinates, n_m k floats.
     """
 
@@ -48,6 +49,7 @@ class SpectralKMeans(CoresetStrategy):
     components: Components = dataclasses.field(default_factory=DisKPCA)
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     max_clusters: MostClusters = None
+    clusters: Clusters = "coreset"
 
     client: ClassVar = SpectralKMeansClient
     needs_all: ClassVar[str] = "landmarks and coresets are of all rows, and what a client draws follows from all"
@@ -90,7 +92,7 @@ class SpectralKMeans(CoresetStrategy):
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Run the components' protocol, then the clustering."""
         spanned = yield from self._embedding.protocol(run)
-        clustered = yield from self.clusters(run)
+        clustered = yield from self.cluster_rows(run, spanned.eigenvalues_)
         findings, mean = spanned.findings_, spanned.kernel_mean_
         return clustered.model(spanned.embedding, spanned.eigenvalues_, findings_=findings, kernel_mean_=mean)
 

@@ -162,11 +162,19 @@ def exact(name: str, strategy: Any, scaled: Any = None) -> Case:
 K, D, T, CORESET = 3, 10, 2, 30
 
 
+def clustering_floats(s: int, summed: bool) -> tuple[int, int]:
+    """Return the floats up and down of the k-means: of a coreset, or of one cell and three times as many as points."""
+    cells = 3 * CORESET + 1 if summed else 0
+    up = CLIENTS * cells * (s + 2) if summed else CLIENTS + (CORESET + CLIENTS * K) * (s + 1)
+    return up, CLIENTS * (cells + K) * s
+
+
 def fk_kmeans(name: str, **fields: Any) -> Case:
     """Theorem 2 for the rounds of the iterations; besides the moments, the k-means, and the maps that go down.
 
     Every client has more rows than it is asked to sample, so that it sends its samples and k centres.
     """
+    summed = "clusters" in fields
     fields = {"n_components": K} | fields
     strategy = FKKMeans(K, n_features=D, iterations=T, coreset_size=CORESET, **fields)
 
@@ -189,7 +197,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
         else:
             products = sum(CLIENTS * (D + r) * Q for r, Q in iterations(result))
         s = result.model.eigenvalues_.size
-        return CLIENTS * (WINE.shape[1] + 1) + products + CLIENTS + (CORESET + CLIENTS * K) * (s + 1)
+        return CLIENTS * (WINE.shape[1] + 1) + products + clustering_floats(s, summed)[0]
 
     def down(result: Any) -> int:
         s = result.model.eigenvalues_.size
@@ -200,7 +208,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
             iterating = CLIENTS * (maps + vectors)
         else:
             iterating = sum((N + CLIENTS * D) * Q for _, Q in iterations(result)) + N * s
-        return CLIENTS * WINE.shape[1] + iterating + CLIENTS * K * s
+        return CLIENTS * WINE.shape[1] + iterating + clustering_floats(s, summed)[1]
 
     return Case(name, strategy, up, down, lambda factor: strategy, components=strategy.dimensions)
 
@@ -211,8 +219,8 @@ def rfk_kmeans(name: str, **fields: Any) -> Case:
     return Case(
         name,
         strategy,
-        lambda result: CLIENTS * (WINE.shape[1] + 1) + CLIENTS + (CORESET + CLIENTS * K) * (D + 1),
-        lambda result: CLIENTS * WINE.shape[1] + CLIENTS * K * D,
+        lambda result: CLIENTS * (WINE.shape[1] + 1) + clustering_floats(D, "clusters" in fields)[0],
+        lambda result: CLIENTS * WINE.shape[1] + clustering_floats(D, "clusters" in fields)[1],
         lambda factor: strategy,
         components=D,
     )
@@ -319,18 +327,18 @@ def centroid_kmeans(name: str, components: int, **fields: Any) -> Case:
     )
 
 
-def spectral_kmeans(name: str, components: Case) -> Case:
+def spectral_kmeans(name: str, components: Case, clusters: Any) -> Case:
     """The components' floats, and the k-means of k dimensions."""
 
     def strategy(components: Any) -> Any:
-        return SpectralKMeans(K, components, coreset_size=CORESET)
+        return SpectralKMeans(K, components, coreset_size=CORESET, clusters=clusters)
 
     tags = components.pair.tags
     return Case(
         name,
         strategy(components.strategy),
-        lambda result: components.floats_up(result) + CLIENTS + (CORESET + CLIENTS * K) * (K + 1),
-        lambda result: components.floats_down(result) + CLIENTS * K * K,
+        lambda result: components.floats_up(result) + clustering_floats(K, clusters == "lloyd")[0],
+        lambda result: components.floats_down(result) + clustering_floats(K, clusters == "lloyd")[1],
         lambda factor: strategy(components.scaled(factor)),
         {name: getattr(tags, name) for name in ("orthonormal", "draws", "signs", "rotations", "alone")},
     )
@@ -432,9 +440,10 @@ CASES = [
     ),
     fk_kmeans("FK k-means", solver="lanczos"),
     fk_kmeans("FK k-means, gram", solver="gram"),
-    fk_kmeans("FK k-means, gram, cosine", solver="gram", features="cosine", n_components=2),
+    fk_kmeans("FK k-means, gram, cosine, by sums", features="cosine", n_components=2, clusters="lloyd"),
     fk_kmeans("FK k-means without CEM", cem=False),
     rfk_kmeans("RFK k-means"),
+    rfk_kmeans("RFK k-means by sums", clusters="lloyd"),
     centroid_kpca("centroid KPCA", n_landmarks=20, rounds=2),
     centroid_kpca("centroid KPCA, local", n_landmarks=12, centroids="local"),
     centroid_kmeans("centroid k-means", 10, n_landmarks=15, rounds=2),
@@ -447,7 +456,7 @@ CASES = [
     uniform_kpca("uniform KPCA, batch, all rows", 0.05, n_samples=N, solver="batch"),
 ]
 CASES += [
-    spectral_kmeans(f"spectral k-means of {case}", case)
+    spectral_kmeans(f"spectral k-means of {case}", case, "lloyd" if "uniform" in str(case) else "coreset")
     for case in CASES
     if str(case) in ("disKPCA RBF", "uniform KPCA")
 ]

@@ -78,7 +78,7 @@ RUNS = {
     "FKKMeans, without CEM": Runs(FKKMeans(2, kernel=RBF(0.1), cem=False, **FEATURES), ROWS),
     "FKKMeans, gram, auto": Runs(FKKMeans("auto", kernel=RBF(0.1), solver="gram", max_clusters=3, **FEATURES), ROWS),
     "RFKKMeans, scale": Runs(RFKKMeans(2, n_features=6, coreset_size=9, kernel=RBF(width="scale")), ROWS),
-    "RFKKMeans, median": Runs(RFKKMeans(2, n_features=6, coreset_size=9, kernel=RBF(width="median")), ROWS),
+    "RFKKMeans, median": Runs(RFKKMeans(2, n_features=6, clusters="lloyd", kernel=RBF(width="median")), ROWS),
     "RFKKMeans, auto, prepared": Runs(
         RFKKMeans("auto", n_features=6, coreset_size=9, kernel=RBF(0.1), max_clusters=3),
         frames(),

@@ -16,6 +16,7 @@ import fedkernel.clients as rooms
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.clients import (
     admm_kpca,
+    cell_sums,
     centroid_kpca,
     diskpca,
     dkpca,
@@ -117,7 +118,8 @@ OWN = {
     **dict.fromkeys(
         (fk_kmeans.MultiplyGram, fk_kmeans.SumFeatures, fk_kmeans.CombineFeatures, fk_kmeans.EmbedRows), iteration
     ),
-    centroid_kpca.SumCells: {"least": st.integers(1, 100)},
+    cell_sums.SumCells: {"least": st.integers(1, 100)},
+    cell_sums.SumEmbeddedCells: {"least": st.integers(1, 100)},
     centroid_kpca.FindLocalCenters: {"n_centers": counts, "least": st.integers(1, 100), "counts": st.booleans()},
     diskpca.SketchPoints: {"embedding": embedding, "columns": counts, "precision": precision},
     diskpca.MultiplyPoints: {"embedding": embedding, "precision": precision},

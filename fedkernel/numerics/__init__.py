@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         unpack_symmetric,
         whitening,
     )
-    from fedkernel.numerics.microaggregation import MOST_LEAST, grouped_together, microaggregate, row_groups
+    from fedkernel.numerics.microaggregation import MOST_LEAST, group_averages, grouped_together, row_groups
     from fedkernel.numerics.pairwise import squared_norms, symmetric_by_rows
     from fedkernel.numerics.power import LowRank, low_rank, low_rank_pays, power_iteration
     from fedkernel.numerics.random_features import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding

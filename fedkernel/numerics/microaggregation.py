@@ -16,7 +16,7 @@ MOST_LEAST = 100
 
 
 def grouped_together(n: int, d: int, least: int) -> Iterator[slice]:
-    """Yield the parts of n rows with d columns that `microaggregate` takes one by one, of nearly equal sizes.
+    """Yield the parts of n rows with d columns that `group_averages` takes one by one, of nearly equal sizes.
 
     They do not depend on `least` up to `MOST_LEAST`: requests with several would else show rows by their differences. A
     part has at most `BLOCK_ROWS` rows and `MOST_ENTRIES` entries, but enough for a group at any width.
@@ -27,22 +27,20 @@ def grouped_together(n: int, d: int, least: int) -> Iterator[slice]:
         yield slice(part * n // parts, (part + 1) * n // parts)
 
 
-def microaggregate(X: Rows, least: int) -> tuple[Rows, npt.NDArray[np.int64]]:
-    """Return the means (g, d) of groups of at least `least` rows X (n, d), and the groups' sizes (g,).
+def group_averages(X: Rows, least: int) -> sparse.csr_array:
+    """Return the averages (g, n) over groups of at least `least` rows X (n, d): times X, the groups' means.
 
-    Fewer than `least` rows have no group. The means are sparse if X is.
+    Fewer than `least` rows have no group. Each row of the array has as many entries as the group has rows.
 
     Source: `row_groups`; the idea is Domingo-Ferrer, Mateo-Sanz: Practical data-oriented microaggregation, TKDE 2002.
     """
     if X.shape[0] < least:
-        return X[:0], np.empty(0, dtype=np.int64)
+        return sparse.csr_array((0, X.shape[0]))
     groups = row_groups(X if isinstance(X, np.ndarray) else X.toarray(), least)
     sizes = np.array([len(group) for group in groups])
     starts = np.concatenate([[0], np.cumsum(sizes)])
     weights = np.repeat(1.0 / sizes, sizes)
-    averages = sparse.csr_array((weights, np.concatenate(groups), starts), shape=(len(groups), X.shape[0]))
-    means: Rows = averages @ X
-    return means, sizes
+    return sparse.csr_array((weights, np.concatenate(groups), starts), shape=(len(groups), X.shape[0]))
 
 
 def row_groups(X: FloatArray, least: int) -> list[npt.NDArray[np.int64]]:

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         bounded_rows,
         count_releases,
         draw_noise,
+        each_alone,
         step_of,
     )
     from fedkernel.protocol.run_types import Member, Protocol, Round, Run, to_all, to_each, to_sum

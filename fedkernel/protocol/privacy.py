@@ -5,9 +5,10 @@ has (epsilon, delta)-differential privacy, against the coordinator and ``collude
 numbers of rows taken as public: sites introduce them. Of a replaced row, which is removed and added, it has
 (2 epsilon, (1 + exp(epsilon)) delta).
 
-Each row is shortened to the length ``radius``, so that it adds a bounded vector to each sum. Each site adds its share
-of discrete Gaussian noise before the masks, so that the shares of all sites but the colluders are enough. Together
-their standard deviation is the same multiple z of each sum's sensitivity; s sums are as one of multiple z / sqrt(s).
+Each row is shortened to the length ``radius``, so that it adds a bounded vector to each sum; a row of random features
+to length 1, whatever the row. Each site adds its share of discrete Gaussian noise before the masks, so that the shares
+of all sites but the colluders are enough. Together their standard deviation is the same multiple z of each sum's
+sensitivity; s sums are as one of multiple z / sqrt(s).
 
 Not protected:
 
@@ -26,7 +27,7 @@ noise that is accounted for.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -175,6 +176,12 @@ def draw_noise(number: int, scale: float, step: float, rng: np.random.Generator 
     dp.enable_features("contrib")
     integers = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     return np.array(dp.m.make_gaussian(*integers, scale=scale / step)([0] * number), dtype=np.float64) * step
+
+
+def each_alone(function: Callable[[Rows], FloatArray], rows: Rows) -> FloatArray:
+    """Return a function of rows (n, d), each row by itself: in a block, last bits depend on other rows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.vstack([function(rows[row : row + 1]) for row in range(rows.shape[0])])
 
 
 def bounded_rows(rows: Rows, radius: float) -> Rows:

@@ -10,7 +10,18 @@ from typing import get_args
 import numpy as np
 
 from attacks.algebra import EXACT
-from attacks.table import ATTACKS, CASES, CURIOUS, CURIOUS_PEER, MALICIOUS, MALICIOUS_PEER, Adversary, Attack, Outcome
+from attacks.table import (
+    ATTACKS,
+    CASES,
+    CURIOUS,
+    CURIOUS_PEER,
+    KMEANS,
+    MALICIOUS,
+    MALICIOUS_PEER,
+    Adversary,
+    Attack,
+    Outcome,
+)
 from attacks.target import STUDIES
 from fedkernel.ground import InputError, load_class
 from fedkernel.protocol import Member, Plan, forecast_share, privacy, share_text
@@ -212,9 +223,11 @@ def sums_of(pairs: Sequence[str]) -> str:
     """Return a table of the messages that a pair's coordinator does not only add up."""
     lines = [_line("pair", "sums only", "else", "where it is measured"), _line(*["---"] * 4)]
     for pair in pairs:
-        strategy = strategy_of(pair, STUDIES[pair])
-        alone, measured = (_alone(plan) for plan in (strategy.plan(3, 0), strategy.evaluation_plan()))
-        lines.append(_line(f"`{pair}`", "no" if alone else "**yes**", alone, measured))
+        for more in ({}, {"clusters": "lloyd"})[: 2 if pair in (*KMEANS, "SpectralKMeans") else 1]:
+            strategy = strategy_of(pair, STUDIES[pair] | more)
+            alone, measured = (_alone(plan) for plan in (strategy.plan(3, 0), strategy.evaluation_plan()))
+            setting = "".join(f', `{name} = "{value}"`' for name, value in more.items())
+            lines.append(_line(f"`{pair}`{setting}", "no" if alone else "**yes**", alone, measured))
     return "\n".join(lines) + "\n"
 
 

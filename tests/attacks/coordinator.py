@@ -12,7 +12,7 @@ import numpy as np
 from attacks.algebra import coordinates_of_distances, relative, rows_of_features, rows_of_small_angles, unknown_error
 from attacks.target import IDS, Refused, Target
 from fedkernel import RBF, Linear
-from fedkernel.clients.centroid_kpca import LEAST_ROWS, SumCells
+from fedkernel.clients.cell_sums import LEAST_ROWS, SumCells
 from fedkernel.clients.diskpca import DrawByLeverage, DrawUniformly, MultiplyPoints, ScoreRows, SketchPoints
 from fedkernel.clients.dkpca import FindLocalEigenpairs, FindLocalProducts
 from fedkernel.clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, SumFeatures

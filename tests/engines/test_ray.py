@@ -32,7 +32,7 @@ QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
 WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=3), "clients": 3}
 
 KERNEL = {"type": "rbf", "gamma": 0.05}
-CLUSTERING = {"n_clusters": 3, "n_features": 10, "iterations": 2}
+CLUSTERING = {"n_clusters": 3, "n_features": 10, "iterations": 2, "clusters": "lloyd"}
 CHOSEN = {"n_clusters": "auto", "n_features": 20, "max_clusters": 4}
 SPECTRAL = {"n_clusters": 3, "components": {"n_components": 4, "kernel": KERNEL, "n_adaptive": 20, "share_rows": True}}
 ADMM = {"n_components": 2, "kernel": KERNEL, "iterations": 4, "exchange": "features", "n_features": 50, "record": True}

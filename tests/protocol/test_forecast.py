@@ -56,7 +56,7 @@ VARIANTS = [
     PeerVFedPCA(2, graph={"kind": "star"}, rounds=3),
     RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10_000),
     RFKKMeans("auto", n_features=20, kernel=KERNEL),
-    SpectralKMeans(3, UniformKPCA(3, KERNEL, n_samples=20, solver="batch", embed=False, **SHOWN)),
+    SpectralKMeans(3, UniformKPCA(3, KERNEL, n_samples=20, solver="batch", embed=False, **SHOWN), clusters="lloyd"),
     UniformKPCA(3, KERNEL, n_samples=20, projection_size=7, **SHOWN),
     VFedPCA(2, merge="exact", tol=1e-3),
 ]
@@ -96,6 +96,7 @@ def test_a_run_takes_what_was_forecast(strategy, shards):
         ADMMKPCA(2, KERNEL, iterations=3, tol=0.0, **SHOWN),
         ADMMKPCA(kernel=KERNEL, neighbors=2, iterations=4, tol=0.0, exchange="features", n_features=30),
         RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10),
+        RFKKMeans(3, n_features=20, kernel=KERNEL, clusters="lloyd"),
         UniformKPCA(3, KERNEL, n_samples=20, **SHOWN),
         CentroidKMeans(2, KERNEL, n_landmarks=4, rounds=2),
         CentroidKPCA(3, KERNEL, n_landmarks=4, rounds=2),

@@ -163,7 +163,7 @@ NO_PROBES = {
     ),
     "combine columns, for replies that have a number of each row whatever they are": ("CombineFeatures.vector",),
     "are points among the rows, which all rows are compared with": (
-        *("CarriesRows.dense", "LabelRows.centers", "SumCells.centers"),
+        *("CarriesRows.dense", "LabelRows.centers", "CellRequest.centers"),
     ),
     "are results, from which nothing comes back": (
         *("Finish.directions", "LabelNewRows.coefficients", "TakeCoordinates.coordinates"),

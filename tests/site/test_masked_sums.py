@@ -14,7 +14,8 @@ from scipy.stats import chisquare
 from test_gate import Approved, Target, approve_at, nodes_of, study_of
 from typer.testing import CliRunner
 
-from fedkernel.clients.centroid_kpca import CellSums, CentroidKPCAClient, SumCells
+from fedkernel.clients.cell_sums import CellSums, SumCells
+from fedkernel.clients.centroid_kpca import CentroidKPCAClient
 from fedkernel.experiments import cli
 from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.numerics import add_words, from_fixed_point, to_fixed_point

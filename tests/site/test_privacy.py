@@ -8,21 +8,24 @@ import numpy as np
 import pytest
 from named_sites import NAMES, TABLE, settings_of
 from scipy import sparse, stats
+from sites import ask
 from test_gate import Approved, Target, approve_at, nodes_of, study_of
 from typer.testing import CliRunner
 
-from fedkernel.clients.centroid_kpca import CentroidKPCAClient, SumCells, SumMoments
+from fedkernel.clients.cell_sums import SumCells, SumEmbeddedCells
+from fedkernel.clients.centroid_kpca import CentroidKPCAClient, SumMoments
+from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, MultiplyColumns
 from fedkernel.clients.landmark_base import MultiplyKernel, TakeComponents
 from fedkernel.data import Prepare
 from fedkernel.experiments import cli
 from fedkernel.ground import InputError, ProtocolError, ShareableError
-from fedkernel.numerics import RBF, Linear, Polynomial
+from fedkernel.numerics import RBF, Linear, Polynomial, RandomFeatures
 from fedkernel.peers import KeyPair
 from fedkernel.protocol import CarriesRows, Privacy, basis_of_privacy, bounded_rows, draw_noise, privacy, step_of
 from fedkernel.run import RunningProtocol
 from fedkernel.site import Policy, approve, read_outbox, read_receipts, write_receipts
 from fedkernel.site.gate import Gate, RunProgress
-from fedkernel.strategies import DKPCA, CentroidKMeans, CentroidKPCA
+from fedkernel.strategies import DKPCA, CentroidKMeans, CentroidKPCA, FKKMeans
 from fedkernel.wire import Job, MaskedSum, MaskKeys, Study, flower_internals, from_content
 
 COLUMNS = RBF(width="columns")
@@ -68,7 +71,10 @@ def test_rows_in_sums_are_bounded_and_their_sums_exact(form):
         np.testing.assert_array_equal(terms.sum(axis=0), terms[::-1].cumsum(axis=0)[-1])
 
 
+PAIRED = RandomFeatures(RBF(0.1), 8)
 REQUESTS = {
+    "features": MultiplyColumns(features=PAIRED, t=1, columns=8, precision="float32"),
+    "embedded cells": SumEmbeddedCells(centers=PAIRED.map(4)(SHARDS[0][:5])),
     "moments": SumMoments(),
     "cells": SumCells(centers=SHARDS[0][:5]),
     "products": MultiplyKernel(
@@ -83,8 +89,15 @@ REQUESTS = {
 }
 
 
+def client_of(X, request_):
+    kinds = (CentroidKPCAClient, FKKMeansClient)
+    return next(kind for kind in kinds if type(request_).__name__ in kind.handlers)(X, privacy=RUN)
+
+
 def sums_of(X, request_, client=None):
-    client = CentroidKPCAClient(X, privacy=RUN) if client is None else client
+    client = client_of(X, request_) if client is None else client
+    if isinstance(request_, SumEmbeddedCells):
+        ask(client, EmbedRows(features=PAIRED, t=1))
     return client._respond(getattr(client, client.handlers[type(request_).__name__][1]), request_, {}).arrays()
 
 
@@ -109,13 +122,14 @@ HARMFUL = {
         **WIDE_PRODUCTS, dense=POINTS, kernel=Linear(), basis=1e20 * np.linalg.svd(POINTS.T)[2][30:33].T
     ),
     "ties": SumCells(centers=np.repeat(POINTS[:7], 8, axis=0) + 1e-16 * WIDE[:56]),
+    "embedded ties": SumEmbeddedCells(centers=np.repeat(PAIRED.map(30)(WIDE[:7]) / 8**0.5, 8, axis=0)),
     "overflow": MultiplyKernel(**WIDE_PRODUCTS, dense=1e120 * POINTS[:1], kernel=STEEP, basis=np.eye(1)),
 }
 
 
 @pytest.mark.parametrize("request_", HARMFUL.values(), ids=HARMFUL)
 def test_no_chosen_request_shows_more_of_a_row_by_rounding_or_refusal(request_):
-    client, bounds = CentroidKPCAClient(WIDE, privacy=RUN), request_.sensitivity(RUN.radius)
+    client, bounds = client_of(WIDE, request_), request_.sensitivity(RUN.radius)
     whole = sums_of(WIDE, request_, client)
     for row in (0, 1, 150, 299):
         less = sums_of(np.delete(WIDE, row, axis=0), request_)
@@ -168,10 +182,11 @@ def test_a_canary_shows_less_than_the_stated_epsilon_and_more_than_a_tenth_of_it
     assert epsilon_seen(0.2) > BOUND.epsilon, "noise that is too small is seen"
 
 
+FK = FKKMeans(2, n_features=20, iterations=1, kernel=COLUMNS, clusters="lloyd")
 CHOSEN = CentroidKPCA("auto", COLUMNS, n_landmarks=6, max_components=3)
 
 
-@pytest.mark.parametrize("strategy", [KMEANS, KPCA, CHOSEN], ids=["clusters", "components", "chosen"])
+@pytest.mark.parametrize("strategy", [KMEANS, KPCA, CHOSEN, FK], ids=["clusters", "components", "chosen", "features"])
 def test_every_sum_of_a_run_has_noise_of_the_stated_size(strategy, monkeypatch):
     replies, errors, mask, sum_of = [], [], MaskKeys.mask, RunningProtocol._sum_of
     monkeypatch.setattr(MaskKeys, "mask", lambda keys, reply, *more: replies.append(reply) or mask(keys, reply, *more))
@@ -207,6 +222,8 @@ def test_with_much_epsilon_a_run_has_the_numbers_of_rows_without_groups():
     [
         (DKPCA(2), {}, r"privacy: \w+ has no noise, as one row may change it by any amount; allowed: methods such as"),
         (replace(KMEANS, centroids="local"), {}, "privacy: LocalCenters has no noise"),
+        (replace(FK, clusters="coreset"), {}, "privacy: LocalCost has no noise"),
+        (replace(FK, iterations=2), {}, "iterations = 2, but each sum has noise; allowed with privacy: 1, and more"),
         (CentroidKMeans(2), {}, r"the width of RBF\(.*\) would be computed from the rows.* allowed: a number, such as"),
         (KMEANS, {"sums": "plain"}, 'privacy needs sums = "masked"'),
         (

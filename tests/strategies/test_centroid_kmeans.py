@@ -25,9 +25,13 @@ def agreement(strategy):
 
 
 def test_clusters_agree_with_the_classes_as_fk_k_means_do_for_a_fraction_of_the_floats():
-    """Local centres for less than a fourth; shared ones by sums alone, for as many floats as sites send by default."""
+    """Local centres for less than a fourth; shared ones by sums alone, for as many floats as sites send by default.
+
+    FK k-means agree as well by sums alone.
+    """
     (fk, floats), (local, few) = agreement(FKKMeans(10)), agreement(CentroidKMeans(10, centroids="local"))
     shared, sums = agreement(CentroidKMeans(10))
+    assert agreement(FKKMeans(10, clusters="lloyd"))[0] > fk - 0.03
     assert local > fk - 0.02
     assert shared > fk - 0.02
     assert few < floats / 4

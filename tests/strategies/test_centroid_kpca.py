@@ -9,17 +9,17 @@ from sites import ask
 from sklearn.datasets import load_digits
 
 from fedkernel import RBF, InputError, Linear, Polynomial
+from fedkernel.clients.cell_sums import CellSums, SumCells, SumEmbeddedCells
 from fedkernel.clients.centroid_kpca import (
-    CellSums,
     CentroidKPCAClient,
     ColumnMoments,
     FindLocalCenters,
     LocalCenters,
-    SumCells,
     SumMoments,
 )
+from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient
 from fedkernel.ground import ProtocolError
-from fedkernel.numerics import MOST_LEAST, grouped_together, row_groups
+from fedkernel.numerics import MOST_LEAST, RandomFeatures, grouped_together, row_groups
 from fedkernel.protocol import Guards, Member, allowed_numbers
 from fedkernel.strategies import CentroidKPCA, DisKPCA, UniformKPCA
 
@@ -73,13 +73,20 @@ def test_no_choice_of_centres_shows_more_than_means_of_groups():
     several = CentroidKPCAClient(X)
     replies = [cells(several, rng.standard_normal((6, 60)), least) for least in (5, 6, 7, 9, 12) for _ in range(30)]
     assert np.linalg.matrix_rank(np.vstack([reply.sums for reply in replies])) == len(row_groups(X, 5))
-    with pytest.raises(ProtocolError, match="centers have 2 columns, but the site's table has 60"):
+    with pytest.raises(ProtocolError, match="centers have 2 columns, but the site's rows have 60"):
         cells(several, np.zeros((1, 2)))
     for n, d in ((4000, 30), (5000, 20_000), (300, 10**6)):
         parts = [list(grouped_together(n, d, least)) for least in (1, 5, MOST_LEAST)]
         assert parts[0] == parts[1] == parts[2]
         assert sum(part.stop - part.start for part in parts[0]) == n
         assert min(part.stop - part.start for part in parts[0]) >= MOST_LEAST
+    embedded, replies = FKKMeansClient(X, memory={}), []
+    for seed in range(3):  # whatever the embedding, of as many coordinates as the table has columns, or four times
+        for width, least in ((60, 5), (240, 8)):
+            ask(embedded, EmbedRows(features=RandomFeatures(RBF(1.0), width, seed=seed), t=1))
+            centers = 0.1 * rng.standard_normal((20, 6, width))
+            replies = [ask(embedded, SumEmbeddedCells(centers=own)) for own in centers]
+            assert np.linalg.matrix_rank(np.vstack([reply.sums for reply in replies])) == len(row_groups(X, least))
     request, small = SumCells(centers=np.zeros((1, 60))), CentroidKPCAClient(X, guards=Guards(cell_rows=50))
     request.check_table(ask(small, request), {"n_m": 40, "d": 60})  # with no group, a site is left out
     with_guards = CentroidKPCAClient(X, guards=Guards(cell_rows=8, table_share=1.0))
