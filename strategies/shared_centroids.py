@@ -1,6 +1,7 @@
 """Shared centroids: k-means centres of all clients' rows, or of their coordinates, by sums alone; sub-protocols.
 
-Source: the paper of `fedkernel.clients.centroid_kpca`, and `fedkernel.clients.cell_sums`; Lloyd's algorithm over sites by sums.
+Source: the paper of `fedkernel.clients.centroid_kpca`, and `fedkernel.clients.cell_sums`; Lloyd's algorithm over sites
+by sums.
 """
 
 import math
