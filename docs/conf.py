@@ -55,6 +55,7 @@ html_css_files = ["fedkernel.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "fedkernel"},
+    "header_links_before_dropdown": 7,
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
