@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from fedkernel.models import recover_error
-from strategies import FKKMeans
+from fedkernel.strategies import FKKMeans
 
 SEEDS = range(3)
 SETS = {"digits": (load_digits, 10), "wine": (load_wine, 3), "breast cancer": (load_breast_cancer, 2)}

@@ -22,7 +22,7 @@ from sklearn.decomposition import PCA, KernelPCA
 
 from fedkernel import RBF
 from fedkernel.ground import BLOCK_ROWS
-from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, VFedAKPCA, VFedPCA
+from fedkernel.strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CLIENTS, K, LOCAL, ITERATIONS, ROUNDS, TOL = 5, 5, 50, 10, 10, 1e-8
 PAPER = {"merge": "eigenvalue", "update": "inplace", "local_iterations": ITERATIONS, "rounds": ROUNDS}

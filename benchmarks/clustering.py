@@ -20,7 +20,7 @@ import numpy as np
 from fedkernel import RBF
 from fedkernel.ground import row_blocks
 from fedkernel.numerics import RandomFeatures, allot_samples, assign, coreset, fk_gamma, k_means, moments
-from strategies import FKKMeans
+from fedkernel.strategies import FKKMeans
 
 K, D, T, CLIENTS, CORESET = 10, 50, 20, 5, 1000
 

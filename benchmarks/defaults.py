@@ -23,7 +23,7 @@ import numpy as np
 from fedkernel.data import DataSpec, load
 from fedkernel.models import training_coordinates
 from fedkernel.numerics import assign
-from strategies import (
+from fedkernel.strategies import (
     ADMMKPCA,
     DKPCA,
     CentroidKMeans,

@@ -9,8 +9,8 @@ import time
 import numpy as np
 from flwr.app import Message
 
-from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel import Linear
+from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel.protocol import ask, repeated
 from fedkernel.site import Policy
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox

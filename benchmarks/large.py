@@ -9,7 +9,7 @@ import resource
 import numpy as np
 
 from fedkernel import RBF, Linear, Polynomial
-from strategies import DKPCA
+from fedkernel.strategies import DKPCA
 
 KERNELS = {
     "linear": DKPCA(10, Linear()),

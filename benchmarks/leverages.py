@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from fedkernel.protocol import Guards, KernelClient
 from fedkernel.protocol.guards import Probed
 from fedkernel.site.context_state import Memory
+from fedkernel.strategies import FKKMeans, VFedAKPCA, VFedPCA
 from fedkernel.wire import flower_internals
-from strategies import FKKMeans, VFedAKPCA, VFedPCA
 
 SEEN: list[tuple[float, int]] = []
 ALL = Guards(probed_share=1.0, leverage=1.0)

@@ -15,7 +15,7 @@ import numpy as np
 from attacks.algebra import in_order_of
 from attacks.target import CANCER, STUDIES, WINE
 
-from clients.landmark_base import Landmarks
+from fedkernel.clients.landmark_base import Landmarks
 from fedkernel.ground import FedkernelError
 from fedkernel.protocol import CarriesRows, Guards, KernelClient, Summed, allowed_numbers, decode, wire_of
 from fedkernel.strategy import KernelStrategy, strategy_of

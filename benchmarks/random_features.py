@@ -25,7 +25,7 @@ from sklearn.datasets import load_digits
 from fedkernel.data import load
 from fedkernel.ground import blas_threads
 from fedkernel.numerics import RBF, ArcCosine, Laplacian, Polynomial, RandomFeatures
-from strategies import ADMMKPCA, DisKPCA, FKKMeans
+from fedkernel.strategies import ADMMKPCA, DisKPCA, FKKMeans
 
 WAYS = ("independent", "orthogonal")
 ALL_WAYS = (*WAYS, "structured")

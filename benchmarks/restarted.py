@@ -28,8 +28,8 @@ from fedkernel.peers import KeyPair
 from fedkernel.peers.run_key_file import KEY_FOLDER
 from fedkernel.run import Result
 from fedkernel.site import OUTBOX
+from fedkernel.strategies import ADMMKPCA, PeerVFedPCA
 from fedkernel.strategy import KernelStrategy
-from strategies import ADMMKPCA, PeerVFedPCA
 
 SITES = ("a", "b", "c")
 ROWS = load_digits().data[:150]
@@ -91,7 +91,7 @@ class Drill:
     def _start(self, log: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self._folder / f"{log}.log").open("ab") as sink:
             return subprocess.Popen(
-                [sys.executable, "-m", "experiments.cli", *arguments],
+                [sys.executable, "-m", "fedkernel.experiments.cli", *arguments],
                 cwd=self._folder,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
                 stdout=sink,

@@ -31,8 +31,8 @@ from fedkernel.flower_apps import APPS
 from fedkernel.ground import load_parts
 from fedkernel.run import Result
 from fedkernel.run.journal import NAME
+from fedkernel.strategies import ADMMKPCA, DisKPCA, FKKMeans
 from fedkernel.wire import Job, RunSpec
-from strategies import ADMMKPCA, DisKPCA, FKKMeans
 
 SITES = ("a", "b", "c")
 METHODS = {
@@ -41,7 +41,9 @@ METHODS = {
     "DisKPCA": DisKPCA(5, RBF(0.001), n_adaptive=60, share_rows=True),
 }
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["fedkernel.flower_apps", "fedkernel.engines.grpc.coordinator", "strategies"])
+PROCESSES.set_forkserver_preload(
+    ["fedkernel.flower_apps", "fedkernel.engines.grpc.coordinator", "fedkernel.strategies"]
+)
 
 
 def job_of(strategy: Any, folder: Path, *, journals: bool) -> Job:

@@ -15,8 +15,8 @@ from rich.table import Table
 from fedkernel.engines.ray import run_job
 from fedkernel.flower_apps import APPS
 from fedkernel.run import Result
+from fedkernel.strategies import VFedPCA
 from fedkernel.wire import Job, RunSpec
-from strategies import VFedPCA
 
 TARGETS = {("local", 5): 0.002, ("local", 50): 0.020, ("ray", 5): 0.15}
 """Seconds per round to reach, with 1 KB messages."""

@@ -25,7 +25,7 @@ import scipy.sparse
 from fedkernel import RBF
 from fedkernel.data import GeneratedTable
 from fedkernel.ground import BLOCK_ROWS, blas_threads
-from strategies import DisKPCA
+from fedkernel.strategies import DisKPCA
 
 D, M, T, P, K, Y = 28, 500, 50, 250, 10, 224
 KERNEL = RBF(sigma=10.0)

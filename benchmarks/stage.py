@@ -22,7 +22,11 @@ RUN = "slow__seed=0"
 ROUNDS = 250
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["experiments.cli", "experiments.commands.projection_study", "experiments.commands.site_session"]
+    [
+        "fedkernel.experiments.cli",
+        "fedkernel.experiments.commands.projection_study",
+        "fedkernel.experiments.commands.site_session",
+    ]
 )
 
 VERTICAL = f"""name = "drill"
@@ -106,7 +110,7 @@ class Command:
 
 
 def _command(place: Path, log: Path, arguments: list[str], largest: int | None) -> None:
-    from experiments.cli import main  # noqa: PLC0415 - as the forked process has it
+    from fedkernel.experiments.cli import main  # noqa: PLC0415 - as the forked process has it
 
     os.chdir(place)
     with log.open("wb") as sink:

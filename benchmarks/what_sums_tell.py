@@ -35,12 +35,12 @@ from attacks import algebra
 from attacks.honest import rounds_of
 from attacks.target import Refused
 
-from clients.fk_kmeans import EmbedRows, MultiplyColumns
-from clients.kmeans_base import LocalCoreset
-from clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
 from fedkernel import RBF
+from fedkernel.clients.fk_kmeans import EmbedRows, MultiplyColumns
+from fedkernel.clients.kmeans_base import LocalCoreset
+from fedkernel.clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
 from fedkernel.numerics import RandomFeatures, unpack_symmetric
-from strategies import DKPCA, DisKPCA, FKKMeans, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "what-sums-tell.md"
 LINES: list[str] = []

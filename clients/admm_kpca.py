@@ -1,6 +1,6 @@
 """Client of decentralised kernel PCA by ADMM, with all requests to a node, its replies, and letters to neighbours.
 
-Source: the paper of `strategies.admm_kpca`, algorithm 1, equations 10 to 13, assumption 2.
+Source: the paper of `fedkernel.strategies.admm_kpca`, algorithm 1, equations 10 to 13, assumption 2.
 
 A node's cell O_j is its neighbours and itself. The node holds their rows or random features of these, and the kernel
 blocks K_lm of all l and m in the cell. In an iteration a node l and its neighbour j exchange three vectors, with a

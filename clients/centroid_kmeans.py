@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from clients.centroid_kpca import CentroidKPCAClient, FindLocalCenters, SumCells, SumMoments
-from clients.kmeans_base import CompareClusters, CountClusters, LabelRows, MeasureClusters
-from clients.landmark_base import TakeComponents, TakeLandmarks
-from clients.landmark_kmeans_base import LandmarkKMeansClient
+from fedkernel.clients.centroid_kpca import CentroidKPCAClient, FindLocalCenters, SumCells, SumMoments
+from fedkernel.clients.kmeans_base import CompareClusters, CountClusters, LabelRows, MeasureClusters
+from fedkernel.clients.landmark_base import TakeComponents, TakeLandmarks
+from fedkernel.clients.landmark_kmeans_base import LandmarkKMeansClient
 from fedkernel.protocol import Answers
 
 

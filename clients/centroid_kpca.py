@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.landmark_base import LandmarkClient, MeasureCaptured, MultiplyKernel, TakeComponents
+from fedkernel.clients.landmark_base import LandmarkClient, MeasureCaptured, MultiplyKernel, TakeComponents
 from fedkernel.ground import (
     FloatArray,
     ProtocolError,

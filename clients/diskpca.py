@@ -1,6 +1,6 @@
 """Client of disKPCA: scores and sends raw rows of a site, which become landmarks, with all requests and replies.
 
-Source: the paper of `strategies.diskpca`, algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
+Source: the paper of `fedkernel.strategies.diskpca`, algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
 
 A site reads its table a block of rows at a time and keeps two things per block, not per row: the products of the
 embedded rows, t (t + 1) / 2 floats, which give the block's sum of leverage scores for any scores that the coordinator
@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Generic
 import numpy as np
 from pydantic import Field
 
-from clients.landmark_base import (
+from fedkernel.clients.landmark_base import (
     DrawnPositions,
     LandmarkClient,
     LandmarkRequest,

@@ -1,6 +1,6 @@
 """Client of DKPCA: local eigenpairs of the kernel matrix, with all requests to a site and all its replies.
 
-Source: the letter of `strategies.dkpca`, algorithm 1, step 1, and equation 4.
+Source: the letter of `fedkernel.strategies.dkpca`, algorithm 1, step 1, and equation 4.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from clients.new_rows_base import NewRowsClient, TakeCoordinates
+from fedkernel.clients.new_rows_base import NewRowsClient, TakeCoordinates
 from fedkernel.ground import FloatArray, check_at_most
 from fedkernel.numerics import (
     Eigenpairs,

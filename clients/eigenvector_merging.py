@@ -1,6 +1,6 @@
 """Merge of the clients' leading eigenvectors into one set, at a coordinator or at each peer (VFedPCA).
 
-Source: the paper of `strategies.vfedpca`, equations 13 and 15.
+Source: the paper of `fedkernel.strategies.vfedpca`, equations 13 and 15.
 """
 
 from collections.abc import Sequence

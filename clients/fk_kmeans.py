@@ -1,6 +1,6 @@
 """Client of federated kernel k-means, with its own requests and replies; kmeans_base.py has the k-means requests.
 
-Source: the paper of `strategies.fk_kmeans`, section 4, algorithm 1, theorem 4.
+Source: the paper of `fedkernel.strategies.fk_kmeans`, section 4, algorithm 1, theorem 4.
 
 In iteration t the site has W_t[m] = [A_t[m], B_t[m]] diag(w_t): D random features of its rows, which everyone draws
 from the same seed, and r_t columns from the iterations so far. Requests are about [A_t[m], B_t[m]]; the coordinator
@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Generic
 
 import numpy as np
 
-from clients.kmeans_base import Embedding, KMeansClient
+from fedkernel.clients.kmeans_base import Embedding, KMeansClient
 from fedkernel.ground import (
     BLOCK_ROWS,
     AnyArray,

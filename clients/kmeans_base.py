@@ -1,7 +1,7 @@
 """Client of distributed k-means of a site's embedded rows, with all requests to the site and all its replies.
 
-Source: the paper of `strategies.kmeans_base`, algorithm 1. Methods whose clients embed their rows inherit these
-requests, as do methods that label new rows; with an embedding from a kernel, this is kernel k-means.
+Source: the paper of `fedkernel.strategies.kmeans_base`, algorithm 1. Methods whose clients embed their rows inherit
+these requests, as do methods that label new rows; with an embedding from a kernel, this is kernel k-means.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Base class of clients whose rows are projected onto the span of landmarks, with its requests and replies.
 
-Source: the paper of `strategies.diskpca`, algorithm 3 (disLR).
+Source: the paper of `fedkernel.strategies.diskpca`, algorithm 3 (disLR).
 """
 
 import math

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from clients.kmeans_base import CLUSTER_REQUESTS, Embedding, KMeansClient
-from clients.landmark_base import LandmarkClient, TakeComponents, TakeLandmarks
+from fedkernel.clients.kmeans_base import CLUSTER_REQUESTS, Embedding, KMeansClient
+from fedkernel.clients.landmark_base import LandmarkClient, TakeComponents, TakeLandmarks
 from fedkernel.numerics import AnyKernel
 from fedkernel.protocol import Answers, Receipt
 

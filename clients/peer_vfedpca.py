@@ -1,6 +1,6 @@
 """Client of VFedPCA and VFedAKPCA without a server, with all requests, replies and letters between peers.
 
-Source: the paper of `strategies.vfedpca`, algorithm 5. The exact merge is block Lanczos on sums along a tree.
+Source: the paper of `fedkernel.strategies.vfedpca`, algorithm 5. The exact merge is block Lanczos on sums along a tree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.eigenvector_merging import is_moved, merge_eigenpairs, merging_weights
-from clients.vfedpca import (
+from fedkernel.clients.eigenvector_merging import is_moved, merge_eigenpairs, merging_weights
+from fedkernel.clients.vfedpca import (
     CapturedVariance,
     Finish,
     Finished,

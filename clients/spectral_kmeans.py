@@ -1,8 +1,8 @@
 """Client of spectral clustering: answers the requests of disKPCA, then those of distributed k-means."""
 
-from clients.diskpca import LOW_RANK_REQUESTS, DisKPCAClient
-from clients.kmeans_base import CLUSTER_REQUESTS
-from clients.landmark_kmeans_base import LandmarkKMeansClient
+from fedkernel.clients.diskpca import LOW_RANK_REQUESTS, DisKPCAClient
+from fedkernel.clients.kmeans_base import CLUSTER_REQUESTS
+from fedkernel.clients.landmark_kmeans_base import LandmarkKMeansClient
 
 
 class SpectralKMeansClient(DisKPCAClient, LandmarkKMeansClient):

@@ -1,6 +1,6 @@
 """Client of VFedPCA and VFedAKPCA: local power iterations and products, with all requests to a site and its replies.
 
-Source: the paper of `strategies.vfedpca`, algorithms 2 and 3, equations 10 and 14.
+Source: the paper of `fedkernel.strategies.vfedpca`, algorithms 2 and 3, equations 10 and 14.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, Generic, Literal
 import numpy as np
 from scipy.linalg import pinvh
 
-from clients.eigenvector_merging import ZERO_SHARE
-from clients.new_rows_base import NewRowsClient, TakeCoordinates
+from fedkernel.clients.eigenvector_merging import ZERO_SHARE
+from fedkernel.clients.new_rows_base import NewRowsClient, TakeCoordinates
 from fedkernel.ground import FloatArray, check_at_most, read_only
 from fedkernel.numerics import (
     Eigenpairs,

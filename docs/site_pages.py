@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.commands.schema import schema_of_experiments
 from fedkernel.data import datasets, partition
+from fedkernel.experiments.commands.schema import schema_of_experiments
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

@@ -12,7 +12,7 @@ import typer
 from typer import Option
 from typer.main import get_command, get_group
 
-from experiments.commands.command_group import Group, with_argument_help
+from fedkernel.experiments.commands.command_group import Group, with_argument_help
 
 COMMANDS = {
     "experiment": {
@@ -43,7 +43,7 @@ COMMANDS = {
     "outbox": {"outbox": "Show and check the record of what has left a site."},
     "receipt": {"receipt": "Make and check signed receipts of what left a site in a run."},
 }
-"""By module of `experiments.commands`: its commands, and the sentence of each in the list of all."""
+"""By module of `fedkernel.experiments.commands`: its commands, and the sentence of each in the list of all."""
 
 
 class Commands(Group):
@@ -58,10 +58,10 @@ class Commands(Group):
 
 
 def _imported(name: str) -> click.Command:
-    from experiments.commands.console import command  # noqa: PLC0415 - the version and the list do not wait for it
+    from fedkernel.experiments.commands.console import command  # noqa: PLC0415 - the version and the list do not wait for it
 
     room = next(module for module, commands in COMMANDS.items() if name in commands)
-    module = vars(importlib.import_module(f"experiments.commands.{room}"))
+    module = vars(importlib.import_module(f"fedkernel.experiments.commands.{room}"))
     imported = module.get("app") or module.get(name) or module[f"{name}_"]
     if isinstance(imported, typer.Typer):
         group = get_group(imported)

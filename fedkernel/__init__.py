@@ -1,4 +1,4 @@
-"""fedkernel: federated kernel methods on Flower. The strategies live in the package `strategies`."""
+"""fedkernel: federated kernel methods on Flower."""
 
 from typing import TYPE_CHECKING
 
@@ -43,17 +43,40 @@ if TYPE_CHECKING:
         to_sum,
     )
     from fedkernel.run import Result
+    from fedkernel.strategies import (
+        ADMMKPCA,
+        DKPCA,
+        CentroidKMeans,
+        CentroidKPCA,
+        DisKPCA,
+        FKKMeans,
+        PeerVFedPCA,
+        RFKKMeans,
+        SpectralKMeans,
+        UniformKPCA,
+        VFedAKPCA,
+        VFedPCA,
+    )
     from fedkernel.strategy import KernelStrategy, Tags
 else:
     __getattr__, _ = lazily(__name__)
-from fedkernel.ground import check_packages, installed_version
+import sys
+from pathlib import Path
+
+from fedkernel.ground import PACKAGES_FOLDER, FormerNames, installed_version
 
 __all__ = [
+    "ADMMKPCA",
+    "DKPCA",
     "RBF",
     "ArcCosine",
     "AtMost",
     "CarriesLetters",
+    "CentroidKMeans",
+    "CentroidKPCA",
+    "DisKPCA",
     "EngineError",
+    "FKKMeans",
     "FedkernelError",
     "FloatArray",
     "Forecast",
@@ -70,21 +93,27 @@ __all__ = [
     "Mail",
     "Member",
     "PeerClient",
+    "PeerVFedPCA",
     "Plan",
     "Polynomial",
     "Prepare",
     "Protocol",
     "ProtocolError",
+    "RFKKMeans",
     "Reply",
     "Request",
     "Result",
     "Run",
     "Shape",
     "Sigmoid",
+    "SpectralKMeans",
     "State",
     "Summed",
     "Tags",
     "Topology",
+    "UniformKPCA",
+    "VFedAKPCA",
+    "VFedPCA",
     "agree_keys",
     "any_width",
     "ask",
@@ -102,5 +131,6 @@ __all__ = [
 
 __version__ = installed_version()
 
-# These top-level names are common: other packages under them would make later imports fail obscurely.
-check_packages("clients", "strategies", "experiments")
+if not Path(__path__[0], "strategies").is_dir():  # a Flower bundle, or a clone without links: they lie beside us
+    __path__.append(str(PACKAGES_FOLDER))
+sys.meta_path.insert(0, FormerNames("clients", "strategies", "experiments"))

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.admm_kpca import (
+from fedkernel.clients.admm_kpca import (
     ADMMKPCAClient,
     CompareStarts,
     Features,
@@ -41,9 +41,9 @@ from fedkernel.models import PeerComponents
 from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding, is_bounded
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement_forecast, keys_plan, neighbours
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, any_width, ask, once, repeated, to_all
+from fedkernel.strategies.admm_kpca_base import ADMMKPCABase, agreed_signs
+from fedkernel.strategies.component_count import NO_AUTO_AMONG_PEERS, refuse_auto
 from fedkernel.strategy import Tags
-from strategies.admm_kpca_base import ADMMKPCABase, agreed_signs
-from strategies.component_count import NO_AUTO_AMONG_PEERS, refuse_auto
 
 log = logging.getLogger(__name__)
 

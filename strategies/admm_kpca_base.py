@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from clients.admm_kpca import INVERSE_CUTOFF, CompareStarts, MeasureKept
+from fedkernel.clients.admm_kpca import INVERSE_CUTOFF, CompareStarts, MeasureKept
 from fedkernel.data import check_matrix
 from fedkernel.ground import FloatArray, InputError, ProtocolError
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, kept_variance, normalised_kernel_pca

@@ -1,6 +1,6 @@
 """Centroid k-means: kernel k-means of horizontally partitioned data by k-means centres of all clients' rows.
 
-Source: the landmarks are those of `strategies.centroid_kpca`; Wang, Gittens, Mahoney: Scalable Kernel K-Means
+Source: the landmarks are those of `fedkernel.strategies.centroid_kpca`; Wang, Gittens, Mahoney: Scalable Kernel K-Means
 Clustering with Nyström Approximation, JMLR 20 (2019), algorithm 1, with these landmarks.
 
 Departure from the paper: clusters and dimensions are those of the landmarks, each weighed by its rows, and not of all
@@ -13,10 +13,10 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.centroid_kmeans import CentroidKMeansClient
-from clients.centroid_kpca import LEAST_ROWS, Least
-from clients.kmeans_base import LabelRows
-from clients.landmark_base import TakeComponents, TakeLandmarks
+from fedkernel.clients.centroid_kmeans import CentroidKMeansClient
+from fedkernel.clients.centroid_kpca import LEAST_ROWS, Least
+from fedkernel.clients.kmeans_base import LabelRows
+from fedkernel.clients.landmark_base import TakeComponents, TakeLandmarks
 from fedkernel.ground import BLOCK_ROWS, InputError, Precision, Rows, check_at_most, value_object
 from fedkernel.models import KernelKMeans, Landmarks
 from fedkernel.numerics import (
@@ -29,11 +29,11 @@ from fedkernel.numerics import (
     whitening,
 )
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, once, to_all
+from fedkernel.strategies.centroid_landmarks import CentroidLandmarks
+from fedkernel.strategies.cluster_count import MostClusters, NumberOfClusters
+from fedkernel.strategies.kmeans_base import ClusteringStrategy, cluster_points
+from fedkernel.strategies.landmark_base import components_plan, low_rank_step
 from fedkernel.strategy import Tags
-from strategies.centroid_landmarks import CentroidLandmarks
-from strategies.cluster_count import MostClusters, NumberOfClusters
-from strategies.kmeans_base import ClusteringStrategy, cluster_points
-from strategies.landmark_base import components_plan, low_rank_step
 
 LANDMARKS_PER_CLUSTER = {"shared": 5, "local": 15}
 """Landmarks for each cluster, by default: local ones cost less, and several sites may have centres in one place."""

@@ -12,15 +12,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from clients.centroid_kpca import LEAST_ROWS, CentroidKPCAClient, Least
+from fedkernel.clients.centroid_kpca import LEAST_ROWS, CentroidKPCAClient, Least
 from fedkernel.ground import Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
+from fedkernel.strategies.centroid_landmarks import CentroidLandmarks
+from fedkernel.strategies.component_count import MostComponents, NumberOfComponents
+from fedkernel.strategies.landmark_base import LANDMARKS_PER_COMPONENT, LandmarkStrategy
 from fedkernel.strategy import Tags
-from strategies.centroid_landmarks import CentroidLandmarks
-from strategies.component_count import MostComponents, NumberOfComponents
-from strategies.landmark_base import LANDMARKS_PER_COMPONENT, LandmarkStrategy
 
 
 @value_object()

@@ -1,6 +1,6 @@
 """Landmarks that are k-means centres of the clients' rows: their number, plan and costs, shared or each client's own.
 
-Source: the paper of `clients.centroid_kpca`.
+Source: the paper of `fedkernel.clients.centroid_kpca`.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from clients.centroid_kpca import FindLocalCenters
+from fedkernel.clients.centroid_kpca import FindLocalCenters
 from fedkernel.ground import FloatArray, InputError
 from fedkernel.numerics import AnyKernel, allot_samples
 from fedkernel.protocol import (
@@ -26,8 +26,8 @@ from fedkernel.protocol import (
     once,
     to_each,
 )
-from strategies.landmark_base import few_landmarks
-from strategies.shared_centroids import (
+from fedkernel.strategies.landmark_base import few_landmarks
+from fedkernel.strategies.shared_centroids import (
     FEWEST_ROUNDS,
     MOST_ROUNDS,
     Centroids,

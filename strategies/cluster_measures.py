@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clients.kmeans_base import CountClusters, MeasureClusters
+from fedkernel.clients.kmeans_base import CountClusters, MeasureClusters
 from fedkernel.ground import FloatArray
 from fedkernel.models import KernelKMeans
 from fedkernel.numerics import AnyKernel, ratio_of_variances, site_agreement

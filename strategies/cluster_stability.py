@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clients.kmeans_base import CompareClusters
+from fedkernel.clients.kmeans_base import CompareClusters
 from fedkernel.ground import ProtocolError
 from fedkernel.numerics import adjusted_rand_within
 from fedkernel.protocol import Protocol, Run, to_sum

@@ -25,15 +25,15 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from clients.diskpca import DisKPCAClient, DrawUniformly
+from fedkernel.clients.diskpca import DisKPCAClient, DrawUniformly
 from fedkernel.ground import BLOCK_ROWS, InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, SubspaceEmbedding
 from fedkernel.protocol import AT_MOST, FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, any_width, instead, once
-from strategies.component_count import MostComponents, NumberOfComponents
-from strategies.drawn_landmarks import DrawnLandmarkStrategy, draw_uniformly
-from strategies.landmark_base import LANDMARKS_PER_COMPONENT, ProjectionSize, SketchSize, sketched_floats
-from strategies.leverage_sampling import leverage_plan, points_plan, representative_points, score_by_leverage
+from fedkernel.strategies.component_count import MostComponents, NumberOfComponents
+from fedkernel.strategies.drawn_landmarks import DrawnLandmarkStrategy, draw_uniformly
+from fedkernel.strategies.landmark_base import LANDMARKS_PER_COMPONENT, ProjectionSize, SketchSize, sketched_floats
+from fedkernel.strategies.leverage_sampling import leverage_plan, points_plan, representative_points, score_by_leverage
 
 MOST_EMBEDDING = 50
 """Largest default of the embedding's size t."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.dkpca import (
+from fedkernel.clients.dkpca import (
     ComputeKernelRows,
     DKPCAClient,
     FindLocalEigenpairs,
@@ -42,9 +42,9 @@ from fedkernel.protocol import (
     to_all,
     to_sum,
 )
+from fedkernel.strategies.component_count import MostComponents, NumberOfComponents
+from fedkernel.strategies.dkpca_base import DKPCABase
 from fedkernel.strategy import Tags
-from strategies.component_count import MostComponents, NumberOfComponents
-from strategies.dkpca_base import DKPCABase
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""

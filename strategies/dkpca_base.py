@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs, MeasureKept
+from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs, MeasureKept
 from fedkernel.ground import EPS, FloatArray, check_at_most
 from fedkernel.models import KernelPCA, compare_vectors, kept_variance
 from fedkernel.numerics import Kernel, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.protocol import Plan, Protocol, Request, Run, once, to_sum
 from fedkernel.run import Result
-from strategies.component_count import ChoosesComponents, choose_components
-from strategies.new_rows_base import NewRowsStrategy
+from fedkernel.strategies.component_count import ChoosesComponents, choose_components
+from fedkernel.strategies.new_rows_base import NewRowsStrategy
 
 
 def error_bound(values: FloatArray, D: int, rows: int, omitted: float) -> float:

@@ -1,6 +1,6 @@
 """Landmarks that are drawn among the clients' rows, and the base class of strategies that draw them.
 
-Source: the paper of `strategies.diskpca`.
+Source: the paper of `fedkernel.strategies.diskpca`.
 """
 
 from abc import abstractmethod
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from clients.diskpca import DisKPCAClient, DrawnRows, DrawUniformly
+from fedkernel.clients.diskpca import DisKPCAClient, DrawnRows, DrawUniformly
 from fedkernel.ground import InputError, Positions, ProtocolError, Rows, stack_rows
 from fedkernel.numerics import AnyKernel
 from fedkernel.protocol import (
@@ -23,7 +23,7 @@ from fedkernel.protocol import (
     pooled_floats,
     to_each,
 )
-from strategies.landmark_base import (
+from fedkernel.strategies.landmark_base import (
     LANDMARKS_PER_COMPONENT,
     LandmarkStrategy,
     LowRankStep,

@@ -1,6 +1,6 @@
 """Sub-protocols for the eigenpairs in an FK k-means iteration: Lanczos with and without CEM, or the whole matrix.
 
-Source: the paper of `strategies.fk_kmeans`, sections 4.1 and 4.2 and appendix B; theorem 4.
+Source: the paper of `fedkernel.strategies.fk_kmeans`, sections 4.1 and 4.2 and appendix B; theorem 4.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from clients.fk_kmeans import CombineFeatures, MultiplyColumns, MultiplyGram, SumFeatures
+from fedkernel.clients.fk_kmeans import CombineFeatures, MultiplyColumns, MultiplyGram, SumFeatures
 from fedkernel.ground import FloatArray, Precision
 from fedkernel.numerics import (
     Eigenpairs,

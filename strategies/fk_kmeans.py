@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.fk_kmeans import EmbedRows, FKKMeansClient, TakeEmbedding
+from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, TakeEmbedding
 from fedkernel.ground import FloatArray, InputError, Precision, value_object
 from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import (
@@ -39,10 +39,10 @@ from fedkernel.numerics import (
     squared_move,
 )
 from fedkernel.protocol import AT_MOST, AtMost, Plan, Protocol, Run, any_width, once, to_all, to_each
-from strategies.cluster_count import MostClusters, NumberOfClusters
-from strategies.component_count import NO_AUTO_BUT_EIGENGAP, refuse_auto
-from strategies.fk_eigenpairs import IterationStep, eigenpairs, iteration_plan, split_by_client
-from strategies.fk_kmeans_base import FEW_FEATURES, FKKMeansBase, few_features
+from fedkernel.strategies.cluster_count import MostClusters, NumberOfClusters
+from fedkernel.strategies.component_count import NO_AUTO_BUT_EIGENGAP, refuse_auto
+from fedkernel.strategies.fk_eigenpairs import IterationStep, eigenpairs, iteration_plan, split_by_client
+from fedkernel.strategies.fk_kmeans_base import FEW_FEATURES, FKKMeansBase, few_features
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ class FKKMeans(FKKMeansBase):
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM N (3 Q
     + r_t). A client computes features from their seed in blocks of rows, and keeps them until the next iteration if
-    they take 64 MiB at most (`clients.fk_kmeans.MOST_CACHED_BYTES`), else it computes them twice, and without CEM twice
-    per product.
+    they take 64 MiB at most (`fedkernel.clients.fk_kmeans.MOST_CACHED_BYTES`), else it computes them twice, and
+    without CEM twice per product.
 
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
     error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`), moves that

@@ -7,13 +7,13 @@ from typing import Literal, Self
 
 import numpy as np
 
-from clients.fk_kmeans import MOST_CACHED_BYTES
+from fedkernel.clients.fk_kmeans import MOST_CACHED_BYTES
 from fedkernel.ground import BLOCK_ROWS, FloatArray, Precision
 from fedkernel.models import FeatureChain, KernelKMeans, finds_structure, recover_error, training_coordinates
 from fedkernel.numerics import mean_error
 from fedkernel.protocol import FLOAT, TABLE_SHARE, Forecast, Member, allowed_numbers
 from fedkernel.run import Result
-from strategies.kmeans_base import CORESET_SHARE, CORESET_SIZE, KMeansStrategy
+from fedkernel.strategies.kmeans_base import CORESET_SHARE, CORESET_SIZE, KMeansStrategy
 
 MOST_ITERATIONS = 20
 """Default of T, the largest number of iterations."""

@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.kmeans_base import CompareClusters, KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
+from fedkernel.clients.kmeans_base import (
+    CompareClusters,
+    KMeansClient,
+    LabelNewRows,
+    LabelRows,
+    SampleCoreset,
+    SolveLocally,
+)
 from fedkernel.data import Prepare, check_rows
 from fedkernel.ground import FloatArray, InputError, Rows, check_at_most, stack_rows, value_object
 from fedkernel.models import (
@@ -29,10 +36,10 @@ from fedkernel.models import (
 from fedkernel.numerics import AnyKernel, WeightedPoints, allot_samples, eigengap, k_means, leading_eigenpairs
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
 from fedkernel.run import Result, RunSettings
+from fedkernel.strategies.cluster_count import AUTO_CLUSTERS, Clustering, best_division, choose_central_clusters
+from fedkernel.strategies.cluster_measures import measure_clusters, measuring_plan
+from fedkernel.strategies.cluster_stability import compare_clusters
 from fedkernel.strategy import KernelStrategy, Measures, Rival, Tags
-from strategies.cluster_count import AUTO_CLUSTERS, Clustering, best_division, choose_central_clusters
-from strategies.cluster_measures import measure_clusters, measuring_plan
-from strategies.cluster_stability import compare_clusters
 
 CORESET_SIZE, CORESET_SHARE = 1000, 0.25
 """Defaults of the points sampled by all clients together, and of a client's largest share of its rows (its guards')."""

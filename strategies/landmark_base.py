@@ -1,6 +1,6 @@
 """Base class of landmark kernel PCA strategies, and the low-rank step that they share.
 
-Source: the paper of `strategies.diskpca`, algorithm 3 (disLR).
+Source: the paper of `fedkernel.strategies.diskpca`, algorithm 3 (disLR).
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from clients.landmark_base import (
+from fedkernel.clients.landmark_base import (
     LandmarkClient,
     LandmarkRequest,
     MeasureCaptured,
@@ -59,8 +59,8 @@ from fedkernel.protocol import (
     to_sum,
 )
 from fedkernel.run import Result
+from fedkernel.strategies.component_count import ChoosesComponents, choose_components
 from fedkernel.strategy import KernelStrategy, Tags
-from strategies.component_count import ChoosesComponents, choose_components
 
 log = logging.getLogger(__name__)
 

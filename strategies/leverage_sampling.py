@@ -1,6 +1,6 @@
 """Sub-protocols of disKPCA that score the clients' rows by leverage, and draw landmarks by leverage and distance.
 
-Source: the paper of `strategies.diskpca`, algorithms 1 (disLS) and 2 (RepSample).
+Source: the paper of `fedkernel.strategies.diskpca`, algorithms 1 (disLS) and 2 (RepSample).
 """
 
 from collections.abc import Mapping
@@ -8,12 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from clients.diskpca import DrawByDistance, DrawByLeverage, MeasureDistances, MultiplyPoints, ScoreRows, SketchPoints
+from fedkernel.clients.diskpca import (
+    DrawByDistance,
+    DrawByLeverage,
+    MeasureDistances,
+    MultiplyPoints,
+    ScoreRows,
+    SketchPoints,
+)
 from fedkernel.ground import FloatArray, InputError, Positions, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.numerics import SubspaceEmbedding, whitening
 from fedkernel.protocol import AtMost, Plan, Protocol, Run, once, to_all, to_each, to_sum
-from strategies.drawn_landmarks import DrawnLandmarks
-from strategies.landmark_base import LowRankStep, SketchSize
+from fedkernel.strategies.drawn_landmarks import DrawnLandmarks
+from fedkernel.strategies.landmark_base import LowRankStep, SketchSize
 
 
 def score_by_leverage(

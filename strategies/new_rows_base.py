@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from clients.new_rows_base import TakeCoordinates
+from fedkernel.clients.new_rows_base import TakeCoordinates
 from fedkernel.data import Prepare, TableLike
 from fedkernel.ground import FloatArray
 from fedkernel.models import KernelPCA

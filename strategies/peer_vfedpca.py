@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from clients.peer_vfedpca import (
+from fedkernel.clients.peer_vfedpca import (
     AddProducts,
     FinishAmongPeers,
     ForwardVectors,
@@ -27,10 +27,10 @@ from fedkernel.models import PeerComponents
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import Graph, Mail, Neighbours, Topology, agree_keys, keys_plan
 from fedkernel.protocol import Iterations, Member, Plan, Protocol, Run, ask, once, repeated
-from strategies.component_count import NO_AUTO_AMONG_PEERS, refuse_auto
-from strategies.peer_vfedpca_base import PeerVFedPCABase
-from strategies.vfedpca import VFedPCA
-from strategies.vfedpca_base import pooled_kernel_mean
+from fedkernel.strategies.component_count import NO_AUTO_AMONG_PEERS, refuse_auto
+from fedkernel.strategies.peer_vfedpca_base import PeerVFedPCABase
+from fedkernel.strategies.vfedpca import VFedPCA
+from fedkernel.strategies.vfedpca_base import pooled_kernel_mean
 
 
 @value_object()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from clients.peer_vfedpca import MeasureOwn
+from fedkernel.clients.peer_vfedpca import MeasureOwn
 from fedkernel.models import PeerComponents, compare_vectors, kept_variance, mean_over_clients
 from fedkernel.peers import (
     Graph,
@@ -19,8 +19,8 @@ from fedkernel.peers import (
 )
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, once, to_sum
 from fedkernel.run import Result
+from fedkernel.strategies.vfedpca_base import LocalMatrixStrategy
 from fedkernel.strategy import Measures
-from strategies.vfedpca_base import LocalMatrixStrategy
 
 
 class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):

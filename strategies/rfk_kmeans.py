@@ -10,13 +10,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from clients.fk_kmeans import EmbedRows, FKKMeansClient
+from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient
 from fedkernel.ground import value_object
 from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, Frequencies, RandomFeatures, ShiftInvariant, mean_of_points
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
-from strategies.cluster_count import MostClusters, NumberOfClusters
-from strategies.kmeans_base import KMeansStrategy
+from fedkernel.strategies.cluster_count import MostClusters, NumberOfClusters
+from fedkernel.strategies.kmeans_base import KMeansStrategy
 
 
 @value_object()

@@ -1,6 +1,6 @@
 """Shared centroids: k-means centres of all clients' rows, found by sums alone; a sub-protocol.
 
-Source: the paper of `clients.centroid_kpca`; Lloyd's algorithm over sites by sums.
+Source: the paper of `fedkernel.clients.centroid_kpca`; Lloyd's algorithm over sites by sums.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clients.centroid_kpca import SumCells, SumMoments
+from fedkernel.clients.centroid_kpca import SumCells, SumMoments
 from fedkernel.ground import EPS, FloatArray, InputError
 from fedkernel.protocol import Member, Plan, Protocol, Run, ask, once, repeated, to_sum
 

@@ -10,15 +10,15 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Discriminator, Field, Tag
 
-from clients.spectral_kmeans import SpectralKMeansClient
+from fedkernel.clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.ground import InputError, Rows, value_object
 from fedkernel.models import KernelKMeans
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
-from strategies.cluster_count import MostClusters, NumberOfClusters
-from strategies.cluster_measures import measuring_plan
-from strategies.diskpca import DisKPCA
-from strategies.kmeans_base import CoresetStrategy
-from strategies.uniform_kpca import UniformKPCA
+from fedkernel.strategies.cluster_count import MostClusters, NumberOfClusters
+from fedkernel.strategies.cluster_measures import measuring_plan
+from fedkernel.strategies.diskpca import DisKPCA
+from fedkernel.strategies.kmeans_base import CoresetStrategy
+from fedkernel.strategies.uniform_kpca import UniformKPCA
 
 
 def _components_class(components: Any) -> str:

@@ -10,15 +10,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from clients.diskpca import DisKPCAClient, DrawUniformly
-from clients.landmark_base import TakeLandmarks
+from fedkernel.clients.diskpca import DisKPCAClient, DrawUniformly
+from fedkernel.clients.landmark_base import TakeLandmarks
 from fedkernel.ground import InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, center_gram, leading_eigenpairs
 from fedkernel.protocol import AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
-from strategies.component_count import MostComponents, NumberOfComponents, choose_components
-from strategies.drawn_landmarks import DrawnLandmarkStrategy, draw_uniformly
-from strategies.landmark_base import ProjectionSize, components_plan, kernel_pca
+from fedkernel.strategies.component_count import MostComponents, NumberOfComponents, choose_components
+from fedkernel.strategies.drawn_landmarks import DrawnLandmarkStrategy, draw_uniformly
+from fedkernel.strategies.landmark_base import ProjectionSize, components_plan, kernel_pca
 
 
 @value_object()

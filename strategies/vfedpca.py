@@ -10,8 +10,8 @@ Departures from the paper:
   the client with the largest eigenvalue before merging, and the merged vector has unit norm.
 * Columns are centred by default, as PCA has it; the authors' code centres rows (``center="rows"``).
 * More than one component: local orthogonal iteration, a merge of subspaces
-  (`clients.eigenvector_merging.merge_eigenpairs`), and in equation 14 the projector on all of ``X^T u``, which for one
-  component is the paper's factor.
+  (`fedkernel.clients.eigenvector_merging.merge_eigenpairs`), and in equation 14 the projector on all of ``X^T u``,
+  which for one component is the paper's factor.
 * Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels, and by
   default to the original one in each round (``update``).
 """
@@ -24,8 +24,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.eigenvector_merging import is_moved, merge_eigenpairs, merging_weights
-from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, ProjectOntoDirections, VFedPCAClient
+from fedkernel.clients.eigenvector_merging import is_moved, merge_eigenpairs, merging_weights
+from fedkernel.clients.vfedpca import (
+    Finish,
+    IterateLocally,
+    LeadingVectors,
+    Multiply,
+    ProjectOntoDirections,
+    VFedPCAClient,
+)
 from fedkernel.ground import EPS, FloatArray, InputError, value_object
 from fedkernel.models import KernelPCA
 from fedkernel.numerics import (
@@ -53,9 +60,9 @@ from fedkernel.protocol import (
     to_all,
     to_sum,
 )
+from fedkernel.strategies.component_count import MostComponents, NumberOfComponents, choose_components
+from fedkernel.strategies.vfedpca_base import VFedPCABase, pooled_kernel_mean
 from fedkernel.strategy import Tags
-from strategies.component_count import MostComponents, NumberOfComponents, choose_components
-from strategies.vfedpca_base import VFedPCABase, pooled_kernel_mean
 
 
 def _centre_columns(columns: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
-from clients.vfedpca import CENTRED_ROWS, MOST_CACHED_BYTES, Finished, MeasureVariance
+from fedkernel.clients.vfedpca import CENTRED_ROWS, MOST_CACHED_BYTES, Finished, MeasureVariance
 from fedkernel.ground import FloatArray
 from fedkernel.models import KernelPCA, compare_vectors, kept_variance
 from fedkernel.numerics import (
@@ -22,9 +22,9 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import FLOAT, Member, Plan, Protocol, Run, leading_bytes, once, to_sum
 from fedkernel.run import Result
+from fedkernel.strategies.component_count import ChoosesComponents
+from fedkernel.strategies.new_rows_base import NewRowsStrategy
 from fedkernel.strategy import KernelStrategy
-from strategies.component_count import ChoosesComponents
-from strategies.new_rows_base import NewRowsStrategy
 
 DEFAULT_ROUNDS, MOST_ROUNDS = 10, 1000
 """Default of T for the paper's merges, and largest number of products."""

@@ -15,9 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.ground import load_class, own_short_names
 from fedkernel.protocol import KernelClient
-from fedkernel.strategy import KernelStrategy
-from fedkernel.testing import Pair
-from strategies import (
+from fedkernel.strategies import (
     DKPCA,
     CentroidKMeans,
     CentroidKPCA,
@@ -30,6 +28,8 @@ from strategies import (
     VFedAKPCA,
     VFedPCA,
 )
+from fedkernel.strategy import KernelStrategy
+from fedkernel.testing import Pair
 
 PAIRS = {name: load_class(name, KernelStrategy, "pairs", "pair") for name in own_short_names("pairs")}
 CLIENTS_OF_OURS = {name: load_class(name, KernelClient, "clients", "client") for name in own_short_names("clients")}

@@ -5,8 +5,8 @@ from typing import Any
 import pydantic
 from test_report import a_run as run_of_report
 
-from experiments.claims import AnyCheck, Claim, check_claims
-from experiments.results import Run
+from fedkernel.experiments.claims import AnyCheck, Claim, check_claims
+from fedkernel.experiments.results import Run
 
 CLIENTS = "partition.clients"
 

@@ -7,7 +7,7 @@ import click
 import typer
 from typer.core import TyperArgument
 
-from experiments.cli import app
+from fedkernel.experiments.cli import app
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
 BEGIN, END = "<!-- commands -->\n", "<!-- end of commands -->\n"

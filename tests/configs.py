@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from experiments.config import Experiment, read_table
-from experiments.running import plan
+from fedkernel.experiments.config import Experiment, read_table
+from fedkernel.experiments.running import plan
 from fedkernel.ground import InputError
 
 TINY = """

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial
 from fedkernel.data import DataSpec, load
-from strategies import DisKPCA
+from fedkernel.strategies import DisKPCA
 
 DIGITS = load_digits().data
 RARE = load(DataSpec("rare-clusters")).X

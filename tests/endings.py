@@ -22,8 +22,8 @@ from fedkernel.ground import ProtocolError
 from fedkernel.run import CHECK_SECONDS, RunSettings
 from fedkernel.site import Site as Data
 from fedkernel.site.client_app import client_app
+from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans
 from fedkernel.testing import Pair, _arrays, _bits
-from strategies import DKPCA, DisKPCA, FKKMeans
 
 DEADLINE = 60.0
 CAUSES = (

@@ -14,12 +14,18 @@ from multiprocessing.connection import wait
 import numpy as np
 from sklearn.datasets import load_wine
 
-FEDKERNEL = [sys.executable, "-m", "experiments.cli"]
+FEDKERNEL = [sys.executable, "-m", "fedkernel.experiments.cli"]
 READY = multiprocessing.get_context("forkserver")
 MODULES = "advise check_file join policy projection_study server_commands site_page site_session study_approval"
-COMMANDS = [f"experiments.commands.{name}" for name in MODULES.split()]
+COMMANDS = [f"fedkernel.experiments.commands.{name}" for name in MODULES.split()]
 READY.set_forkserver_preload(  # four seconds of a core: commands, a report, and this file
-    ["experiments.report.report_page", "experiments.report.plots", "sklearn.cluster", "sklearn.datasets", *COMMANDS]
+    [
+        "fedkernel.experiments.report.report_page",
+        "fedkernel.experiments.report.plots",
+        "sklearn.cluster",
+        "sklearn.datasets",
+        *COMMANDS,
+    ]
 )
 NAMES = ("a", "b", "c")
 WINE = load_wine().data / load_wine().data.std(axis=0)
@@ -88,7 +94,7 @@ class Ready:
 
 
 def _command(place, logs, arguments):
-    from experiments.cli import main  # noqa: PLC0415 - as the forked process has it
+    from fedkernel.experiments.cli import main  # noqa: PLC0415 - as the forked process has it
 
     os.chdir(place)
     for descriptor, log in enumerate(logs, 1):

@@ -20,7 +20,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from folders import FILES
 from random_messages import SCALARS, messages
 
-import clients
+from fedkernel import clients
 from fedkernel.engines.app_execution import answer
 from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, Note, Welcome, frames
 from fedkernel.ground import FedkernelError, open_npz
@@ -73,7 +73,7 @@ def letters_kinds():
     kinds, left = [], [Letter]
     while left:
         left += (own := left.pop().__subclasses__())
-        kinds += [kind for kind in own if kind.__module__.startswith("clients.")]
+        kinds += [kind for kind in own if kind.__module__.startswith("fedkernel.clients.")]
     return kinds
 
 

@@ -11,9 +11,7 @@ from sklearn.preprocessing import scale
 from fedkernel import RBF
 from fedkernel.ground import ProtocolError
 from fedkernel.protocol import KernelClient
-from fedkernel.testing import Pair, _arrays, _bits
-from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
-from strategies import (
+from fedkernel.strategies import (
     DKPCA,
     CentroidKMeans,
     CentroidKPCA,
@@ -26,6 +24,8 @@ from strategies import (
     VFedAKPCA,
     VFedPCA,
 )
+from fedkernel.testing import Pair, _arrays, _bits
+from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
 BEGIN, END = "<!-- policy -->\n", "<!-- end of policy -->"

@@ -25,8 +25,7 @@ from fedkernel.data import Prepare
 from fedkernel.ground import FedkernelError
 from fedkernel.peers import Mailbox
 from fedkernel.protocol import MAX_NUMBER, KernelClient
-from fedkernel.testing import _arrays
-from strategies import (
+from fedkernel.strategies import (
     DKPCA,
     CentroidKMeans,
     CentroidKPCA,
@@ -39,6 +38,7 @@ from strategies import (
     VFedAKPCA,
     VFedPCA,
 )
+from fedkernel.testing import _arrays
 
 SECONDS = 60
 """That a run may take, which takes less than one."""

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from strategies import ADMMKPCA
+from fedkernel.strategies import ADMMKPCA
 
 
 def deal(X, y, rows, nodes, classes=(0, 3, 5, 8)):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
-import clients as rooms
-from clients import (
+import fedkernel.clients as rooms
+from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.clients import (
     admm_kpca,
     centroid_kpca,
     diskpca,
@@ -24,7 +25,6 @@ from clients import (
     peer_vfedpca,
     vfedpca,
 )
-from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.kernel_width import client as settling
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, pack_symmetric
 from fedkernel.numerics.random_features import MOST_FEATURES
@@ -149,7 +149,9 @@ OWN = {
 def message_classes():
     """Return all concrete requests of clients, and of what comes before a protocol, and the replies to them."""
     classes = {}
-    modules = [importlib.import_module(name) for _, name, _ in pkgutil.iter_modules(rooms.__path__, "clients.")]
+    modules = [
+        importlib.import_module(name) for _, name, _ in pkgutil.iter_modules(rooms.__path__, "fedkernel.clients.")
+    ]
     for module in (*modules, preparing, settling):
         for name, value in vars(module).items():
             concrete = inspect.isclass(value) and issubclass(value, Request) and value.reply_type is not Reply

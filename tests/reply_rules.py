@@ -5,8 +5,8 @@ from pathlib import Path
 
 from random_messages import SCALARS
 
-from clients.admm_kpca import Estimate, Projection
-from clients.peer_vfedpca import PeerVectors, RelayedVectors
+from fedkernel.clients.admm_kpca import Estimate, Projection
+from fedkernel.clients.peer_vfedpca import PeerVectors, RelayedVectors
 from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Reply, Request, Rule, Within
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"

@@ -3,7 +3,7 @@ Columns at three sites
 ======================
 
 Three laboratories have measured the same 178 wines, each other properties. They want kernel PCA's picture of all
-properties together, and none wants to send its measurements. `strategies.DKPCA` finds it in one round: each site sends
+properties together, and none wants to send its measurements. `fedkernel.strategies.DKPCA` finds it in one round: each site sends
 eigenpairs of its own kernel matrix, and the coordinator multiplies what they stand for.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 
 from fedkernel import RBF
-from strategies import DKPCA
+from fedkernel.strategies import DKPCA
 
 wine = load_wine()
 X = (wine.data - wine.data.mean(axis=0)) / wine.data.std(axis=0)
@@ -49,6 +49,6 @@ print(results[2])
 # %%
 # What these numbers reveal is said by the reply itself:
 
-from clients.dkpca import LocalSpectrum
+from fedkernel.clients.dkpca import LocalSpectrum
 
 print(LocalSpectrum.__doc__)

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import pydantic
 
-from experiments.claims.evidence import Evidence, Uncheckable, place_text
-from experiments.claims.verdicts import CheckedNumber, CheckedNumbers, ClaimCriteria
-from experiments.results import Spread
+from fedkernel.experiments.claims.evidence import Evidence, Uncheckable, place_text
+from fedkernel.experiments.claims.verdicts import CheckedNumber, CheckedNumbers, ClaimCriteria
+from fedkernel.experiments.results import Spread
 
 
 class _RoundCriteria(ClaimCriteria):

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import numpy as np
 import pydantic
 
-from experiments.claims.along_rounds import Bounded, Overlap, Rate, Rise
-from experiments.claims.evidence import Evidence, Setting, Uncheckable, Where, best_of, measure, place_text
-from experiments.claims.verdicts import CheckedNumber, CheckedNumbers, ClaimCriteria
-from experiments.results import Run, Spread, point_key
+from fedkernel.experiments.claims.along_rounds import Bounded, Overlap, Rate, Rise
+from fedkernel.experiments.claims.evidence import Evidence, Setting, Uncheckable, Where, best_of, measure, place_text
+from fedkernel.experiments.claims.verdicts import CheckedNumber, CheckedNumbers, ClaimCriteria
+from fedkernel.experiments.results import Run, Spread, point_key
 from fedkernel.models import check_metric
 
 Measured = Annotated[str, pydantic.AfterValidator(lambda metric: check_metric(metric, counted=True))]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from experiments.results import Failure, Run, Spread, by_iteration, measured, point_key, setting
+from fedkernel.experiments.results import Failure, Run, Spread, by_iteration, measured, point_key, setting
 from fedkernel.ground import and_more
 from fedkernel.models import metric_of
 

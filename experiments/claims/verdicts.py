@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pydantic
 
-from experiments.claims.evidence import Evidence, Uncheckable, Where
-from experiments.results import NOISE, Failure, Run, mean_and_error
+from fedkernel.experiments.claims.evidence import Evidence, Uncheckable, Where
+from fedkernel.experiments.results import NOISE, Failure, Run, mean_and_error
 from fedkernel.ground import unknown_name
 
 

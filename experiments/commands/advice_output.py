@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
-from experiments.commands import advise_tables
-from experiments.commands.advise import Partition
-from experiments.commands.advise_candidates import Advice, Situation, advise
-from experiments.commands.advise_tables import SiteTable
-from experiments.commands.console import print_line, print_status, print_table
-from experiments.commands.forecast_table import cells_of
-from experiments.report import NARROWEST, WideTable
 from fedkernel import protocol
+from fedkernel.experiments.commands import advise_tables
+from fedkernel.experiments.commands.advise import Partition
+from fedkernel.experiments.commands.advise_candidates import Advice, Situation, advise
+from fedkernel.experiments.commands.advise_tables import SiteTable
+from fedkernel.experiments.commands.console import print_line, print_status, print_table
+from fedkernel.experiments.commands.forecast_table import cells_of
+from fedkernel.experiments.report import NARROWEST, WideTable
 from fedkernel.ground import Division, InputError, write_atomic
 from fedkernel.protocol import Member, Plan, PlannedRequest, Receipt
+from fedkernel.strategies import CentroidKMeans
 from fedkernel.strategy import KernelStrategy
-from strategies import CentroidKMeans
 
 
 def print_advice(

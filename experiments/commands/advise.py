@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from experiments import commands
-from experiments.commands.table_options import Drop, FormatOptions, Id
+from fedkernel.experiments import commands
+from fedkernel.experiments.commands.table_options import Drop, FormatOptions, Id
 
 Goal = Literal["components", "clusters"]
 Partition = Literal["vertical", "horizontal", "peers"]

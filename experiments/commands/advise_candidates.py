@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from experiments.commands.advise import Goal
+from fedkernel.experiments.commands.advise import Goal
 from fedkernel.ground import Division, InputError, load_class
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.protocol import Forecast, Member, Plan, leading_bytes

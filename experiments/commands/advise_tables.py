@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.commands.forecast_table import read_shape
 from fedkernel.data import MOST_LEVELS, SiteFile, is_text, missing_cells, read_raw
 from fedkernel.data.checks import check_file, plural
 from fedkernel.data.checks.file_check import Column
+from fedkernel.experiments.commands.forecast_table import read_shape
 from fedkernel.ground import Division, InputError
 
 NO_VALUES = "without a value"

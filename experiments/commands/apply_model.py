@@ -5,10 +5,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from experiments import commands
-from experiments.commands.console import PrintLog, print_status
-from experiments.commands.table_options import FormatOptions, Id
 from fedkernel import data
+from fedkernel.experiments import commands
+from fedkernel.experiments.commands.console import PrintLog, print_status
+from fedkernel.experiments.commands.table_options import FormatOptions, Id
 from fedkernel.ground import InputError
 
 Where = Annotated[

@@ -8,13 +8,13 @@ from typing import Any
 
 import typer
 
-from experiments.commands.console import FAILED, print_line, print_status, progress
-from experiments.commands.experiment_tables import print_layouts
-from experiments.config import locate, read_config
-from experiments.report import Entry, Format, overview, write_index
-from experiments.report.index import RESULTS, VERDICTS
-from experiments.results import read_runs
-from experiments.running import environment, experiments_in, outcome_of, read_folder, run_all
+from fedkernel.experiments.commands.console import FAILED, print_line, print_status, progress
+from fedkernel.experiments.commands.experiment_tables import print_layouts
+from fedkernel.experiments.config import locate, read_config
+from fedkernel.experiments.report import Entry, Format, overview, write_index
+from fedkernel.experiments.report.index import RESULTS, VERDICTS
+from fedkernel.experiments.results import read_runs
+from fedkernel.experiments.running import environment, experiments_in, outcome_of, read_folder, run_all
 from fedkernel.ground import InputError, and_more
 
 PAGE = "report"

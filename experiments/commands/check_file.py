@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 from rich.text import Text
 from typer import Exit, Option
 
-from experiments import commands
-from experiments.commands.console import BAD_INPUT, print_line, print_rows, write_file
-from experiments.commands.table_options import File, ReadingOptions
 from fedkernel import data, site
 from fedkernel.data import checks
+from fedkernel.experiments import commands
+from fedkernel.experiments.commands.console import BAD_INPUT, print_line, print_rows, write_file
+from fedkernel.experiments.commands.table_options import File, ReadingOptions
 from fedkernel.ground import InputError
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from experiments.commands.command_group import Group
-from experiments.commands.progress import ProgressReporter
+from fedkernel.experiments.commands.command_group import Group
+from fedkernel.experiments.commands.progress import ProgressReporter
 from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
 
 log = logging.getLogger("fedkernel.command")
@@ -139,7 +139,7 @@ class PrintLog(SafeLogHandler):
 
 def follow_failures(debug: bool) -> PrintLog:
     """Return a context manager that prints each failed run as soon as it fails."""
-    return PrintLog(print_status, "experiments.running.execution", tracebacks=debug)
+    return PrintLog(print_status, "fedkernel.experiments.running.execution", tracebacks=debug)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Option
 
-from experiments.commands.console import Debug, follow_failures, print_status
+from fedkernel.experiments.commands.console import Debug, follow_failures, print_status
 
 REPEAT_SECONDS = 4.0
 
@@ -37,7 +37,7 @@ def demo(out: Annotated[Path, Option(help="Output folder.")] = Path("fedkernel-d
     The same command again continues what was interrupted.
     """
     with _status("quickstart: five clients hold different columns of 569 patients; loading libraries") as status:
-        from experiments import commands, config, running  # noqa: PLC0415 - the first line does not wait for them
+        from fedkernel.experiments import commands, config, running  # noqa: PLC0415 - the first line does not wait for them
 
         experiment = config.read_config(config.shipped()["quickstart"])
 

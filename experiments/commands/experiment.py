@@ -6,11 +6,11 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from experiments import commands, running
-from experiments import config as configuration
-from experiments.commands.console import FAILED, Debug, PrintLog, follow_failures, print_status, progress
-from experiments.report import Format
 from fedkernel.engines import ENGINES
+from fedkernel.experiments import commands, running
+from fedkernel.experiments import config as configuration
+from fedkernel.experiments.commands.console import FAILED, Debug, PrintLog, follow_failures, print_status, progress
+from fedkernel.experiments.report import Format
 from fedkernel.ground import InputError
 
 

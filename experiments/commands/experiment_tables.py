@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import typer
 
-from experiments import report
-from experiments.commands.console import FAILED, print_line, print_status, print_table
-from experiments.config import Experiment, by_path
-from experiments.report import Format, Layout
-from experiments.results import Failure, Run, findings, in_order, recommendations, setting, summarise
-from experiments.running import PRESENTATION_SECTIONS, Outcome, read_folder, unfinished
+from fedkernel.experiments import report
+from fedkernel.experiments.commands.console import FAILED, print_line, print_status, print_table
+from fedkernel.experiments.config import Experiment, by_path
+from fedkernel.experiments.report import Format, Layout
+from fedkernel.experiments.results import Failure, Run, findings, in_order, recommendations, setting, summarise
+from fedkernel.experiments.running import PRESENTATION_SECTIONS, Outcome, read_folder, unfinished
 from fedkernel.ground import InputError, and_more, load_function, one_line
 from fedkernel.models import METRICS, is_user_defined
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from rich.filesize import decimal
 from rich.text import Text
 
-from experiments.baselines import cohort
-from experiments.commands.console import print_line, print_table
-from experiments.config import Experiment, Sites
-from experiments.report import NARROWEST, WideTable
-from experiments.running import Planned, plan
+from fedkernel.experiments.baselines import cohort
+from fedkernel.experiments.commands.console import print_line, print_table
+from fedkernel.experiments.config import Experiment, Sites
+from fedkernel.experiments.report import NARROWEST, WideTable
+from fedkernel.experiments.running import Planned, plan
 from fedkernel.ground import InputError
 from fedkernel.protocol import (
     TABLE_SHARE,
@@ -23,8 +23,8 @@ from fedkernel.protocol import (
     share_text,
     whole_table_text,
 )
+from fedkernel.strategies.centroid_landmarks import CentroidLandmarks
 from fedkernel.strategy import settled_privacy
-from strategies.centroid_landmarks import CentroidLandmarks
 
 NOTE = (
     "Figures: exact; at most, where a run may end early or send less; about, where convergence decides. Memory: of "

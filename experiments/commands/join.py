@@ -6,15 +6,15 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from experiments import commands
-from experiments.commands.console import Debug, check_finite, report_errors
-from experiments.commands.logging_setup import LogJSON, site_log
-from experiments.commands.received_models import QUOTA, ReceivedModels
-from experiments.commands.server_commands import Insecure, read_tls_of
-from experiments.commands.table_options import ReadingOptions, with_schema_columns
 from fedkernel import site
 from fedkernel.data import checks
 from fedkernel.engines import grpc
+from fedkernel.experiments import commands
+from fedkernel.experiments.commands.console import Debug, check_finite, report_errors
+from fedkernel.experiments.commands.logging_setup import LogJSON, site_log
+from fedkernel.experiments.commands.received_models import QUOTA, ReceivedModels
+from fedkernel.experiments.commands.server_commands import Insecure, read_tls_of
+from fedkernel.experiments.commands.table_options import ReadingOptions, with_schema_columns
 from fedkernel.ground import InputError
 from fedkernel.protocol import TABLE_SHARE
 

@@ -14,10 +14,10 @@ import typer
 from typer import Argument
 
 import fedkernel
-from experiments.commands.console import output
-from experiments.config import shipped
 from fedkernel import data, models, numerics
 from fedkernel.engines import ENGINES
+from fedkernel.experiments.commands.console import output
+from fedkernel.experiments.config import shipped
 from fedkernel.ground import load_class, load_function, parse_toml, short_names
 
 
@@ -62,7 +62,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:  # noqa: PLR0911 - one for each
         meanings = [metric.meaning or _first_line(functions[metric.name]) for metric in metrics]
         return [(its.name, its.better or "", its.unit, what) for its, what in zip(metrics, meanings, strict=True)]
     if kind is Kind.baselines:
-        from experiments.baselines import baselines  # noqa: PLC0415 - imports Flower
+        from fedkernel.experiments.baselines import baselines  # noqa: PLC0415 - imports Flower
 
         return list(baselines().items())
     if kind is Kind.experiments:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from typer import Option
 
-from experiments.commands.console import SafeLogHandler, messages
+from fedkernel.experiments.commands.console import SafeLogHandler, messages
 from fedkernel.ground import InputError, one_line
 
 LogJSON = Annotated[bool, Option("--log-json", help="Write messages as lines of JSON: time, level, logger, event, ...")]

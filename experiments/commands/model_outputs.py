@@ -7,8 +7,8 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from experiments.commands.console import messages, output, print_status
 from fedkernel.data import NO_LABEL, RawTable, SiteFile, contingency, read_raw
+from fedkernel.experiments.commands.console import messages, output, print_status
 from fedkernel.ground import AnyArray, InputError, rows_as_csv, write_atomic, write_new, write_rows
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, ModelOutput, class_names
 from fedkernel.site import MOST_CSV_COLUMNS, RunRows

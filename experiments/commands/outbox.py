@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 import fedkernel.run
 import fedkernel.site
-from experiments.commands.console import CommandGroup, print_line, print_rows
+from fedkernel.experiments.commands.console import CommandGroup, print_line, print_rows
 from fedkernel.ground import InputError, and_more, client_label
 from fedkernel.protocol import share_text
 

@@ -6,12 +6,19 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 import fedkernel.data
-from experiments import commands
-from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, print_rows, print_status, write_file
-from experiments.commands.table_options import ReadingOptions, guessed_format
-from experiments.config.overrides import by_path
 from fedkernel import site, wire
 from fedkernel.data import checks
+from fedkernel.experiments import commands
+from fedkernel.experiments.commands.console import (
+    BAD_INPUT,
+    CommandGroup,
+    print_line,
+    print_rows,
+    print_status,
+    write_file,
+)
+from fedkernel.experiments.commands.table_options import ReadingOptions, guessed_format
+from fedkernel.experiments.config.overrides import by_path
 from fedkernel.ground import InputError, one_line
 
 app = CommandGroup("Write and check a site's policy: what its operator allows.")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from experiments.commands.console import print_line
-from experiments.commands.study_text import answers_of
+from fedkernel.experiments.commands.console import print_line
+from fedkernel.experiments.commands.study_text import answers_of
 from fedkernel.ground import FedkernelError, InputError, RefusedError, load_class, one_line, own_short_names
 from fedkernel.protocol import Forecast, Guards, Member
 from fedkernel.site import EXEMPT, Policy, ReplyBounds, needed_share, reply_bounds, table_shares, within_seconds

@@ -6,11 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from experiments.commands.console import print_status
-from experiments.config import Experiment, Sites
-from experiments.running import Planned, plan, read_folder
 from fedkernel.data import file_hash
 from fedkernel.engines import grpc
+from fedkernel.experiments.commands.console import print_status
+from fedkernel.experiments.config import Experiment, Sites
+from fedkernel.experiments.running import Planned, plan, read_folder
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import InputError, ensure_writable_folder, write_rows
 from fedkernel.models import load_model

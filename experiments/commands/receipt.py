@@ -6,8 +6,8 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 import fedkernel.site
-from experiments import commands
-from experiments.commands.console import FAILED, CommandGroup, print_line, print_rows, print_status
+from fedkernel.experiments import commands
+from fedkernel.experiments.commands.console import FAILED, CommandGroup, print_line, print_rows, print_status
 
 app = CommandGroup("Make and check signed receipts of what left a site in a run.")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments import commands
+from fedkernel.experiments import commands
 from fedkernel.ground import InputError
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typer import echo
 def schema_of_experiments() -> dict[str, Any]:
     """Return the JSON schema of an experiment's file; each key is described as in its table's or a base's docstring."""
     # pydantic is imported, which the help does not wait for
-    from experiments.claims.along_rounds import Bounded  # noqa: PLC0415
-    from experiments.config import Experiment  # noqa: PLC0415
     from fedkernel.data import SiteFile  # noqa: PLC0415
+    from fedkernel.experiments.claims.along_rounds import Bounded  # noqa: PLC0415
+    from fedkernel.experiments.config import Experiment  # noqa: PLC0415
 
     schema = Experiment.model_json_schema()
     bases = [_described(str(kind.__doc__))[1] for kind in (*Bounded.__mro__[2:0:-1], SiteFile)]

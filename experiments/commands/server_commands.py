@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from experiments import commands, running
-from experiments import config as configuration
-from experiments.commands.console import (
+from fedkernel.engines import grpc
+from fedkernel.experiments import commands, running
+from fedkernel.experiments import config as configuration
+from fedkernel.experiments.commands.console import (
     Debug,
     check_finite,
     follow_failures,
@@ -21,8 +22,7 @@ from experiments.commands.console import (
     progress,
     report_errors,
 )
-from experiments.commands.logging_setup import LogJSON, server_log
-from fedkernel.engines import grpc
+from fedkernel.experiments.commands.logging_setup import LogJSON, server_log
 from fedkernel.ground import InputError
 
 Insecure = Annotated[bool, Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]

@@ -7,8 +7,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 import fedkernel.data
-from experiments.commands.console import print_line
-from experiments.commands.table_options import ReadingOptions
+from fedkernel.experiments.commands.console import print_line
+from fedkernel.experiments.commands.table_options import ReadingOptions
 from fedkernel.ground import InputError
 
 
@@ -34,8 +34,8 @@ def show(
     options = vars(reading) | vars(reading.form)
     if data is None and (named := [name for name, value in options.items() if value and name != "form"]):
         raise InputError(f"{named[0]} is given, but no data; allowed: with --data FILE")
-    from experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib
-    from experiments.report.site_results import runs_of  # noqa: PLC0415
+    from fedkernel.experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib
+    from fedkernel.experiments.report.site_results import runs_of  # noqa: PLC0415
 
     table = None if data is None else fedkernel.data.read_raw(reading.of(data))
     all_runs = list(runs_of(out, model=model, table=table))

@@ -8,14 +8,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from experiments.commands.console import print_line
-from experiments.commands.policy_for_study import forecasts_within
-from experiments.commands.received_models import ReceivedModels
-from experiments.commands.study_text import answers_of, show_study
-from experiments.commands.table_options import guessed_format
 from fedkernel import site
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.engines import grpc
+from fedkernel.experiments.commands.console import print_line
+from fedkernel.experiments.commands.policy_for_study import forecasts_within
+from fedkernel.experiments.commands.received_models import ReceivedModels
+from fedkernel.experiments.commands.study_text import answers_of, show_study
+from fedkernel.experiments.commands.table_options import guessed_format
 from fedkernel.flower_apps import client as client_app
 from fedkernel.ground import InputError, RefusedError, blas_threads, ensure_writable_folder
 from fedkernel.peers import remove_key_files

@@ -6,8 +6,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 import fedkernel.site
-from experiments import commands
-from experiments.commands.console import CommandGroup, print_line, print_status
+from fedkernel.experiments import commands
+from fedkernel.experiments.commands.console import CommandGroup, print_line, print_status
 from fedkernel.ground import InputError
 
 app = CommandGroup("Show a study, which is all that sites will be asked, and approve it.")

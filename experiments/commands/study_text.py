@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from experiments.commands.console import print_line, print_table
-from experiments.config import read_config
-from experiments.running import plan, study_of
+from fedkernel.experiments.commands.console import print_line, print_table
+from fedkernel.experiments.config import read_config
+from fedkernel.experiments.running import plan, study_of
 from fedkernel.ground import InputError, load_class, one_line, own_short_names
 from fedkernel.kernel_width import WidthClient
 from fedkernel.preparing import PrepareClient

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import pydantic
 
-from experiments.baselines import check_baseline
-from experiments.claims import AnyCheck
-from experiments.config.sections import (
+from fedkernel.data import DataSpec, PartitionSpec, Prepare
+from fedkernel.engines import ENGINES
+from fedkernel.experiments.baselines import check_baseline
+from fedkernel.experiments.claims import AnyCheck
+from fedkernel.experiments.config.sections import (
     STRICT,
     Data,
     Method,
@@ -21,8 +23,6 @@ from experiments.config.sections import (
     data_fields,
     refuse_repetition,
 )
-from fedkernel.data import DataSpec, PartitionSpec, Prepare
-from fedkernel.engines import ENGINES
 from fedkernel.ground import InputError, Precision, Sums, explain, resolve_address
 from fedkernel.protocol import Privacy
 from fedkernel.wire import Deadlines, Quorum, Seconds

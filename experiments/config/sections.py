@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 
 import pydantic
 
-from experiments.claims.checks import Measured
 from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines.grpc.certificates import check_name
+from fedkernel.experiments.claims.checks import Measured
 from fedkernel.models import check_metric
 from fedkernel.wire import MOST_SITES
 

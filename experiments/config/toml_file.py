@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.config.experiment import Experiment
-from experiments.config.installed import locate
-from experiments.config.overrides import with_override, with_value
 from fedkernel.data import named_path
+from fedkernel.experiments.config.experiment import Experiment
+from fedkernel.experiments.config.installed import locate
+from fedkernel.experiments.config.overrides import with_override, with_value
 from fedkernel.ground import InputError, parse_toml
 
 

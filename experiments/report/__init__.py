@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.report.experiment_comparison import (
+    from fedkernel.experiments.report.experiment_comparison import (
         COSTS,
         compare_figure,
         compared_in_full,
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
         match,
         metric_table,
     )
-    from experiments.report.index import Entry, overview, pages, write_index
-    from experiments.report.report_page import in_full, lay_out, metric_names, write_report
-    from experiments.report.table_formats import (
+    from fedkernel.experiments.report.index import Entry, overview, pages, write_index
+    from fedkernel.experiments.report.report_page import in_full, lay_out, metric_names, write_report
+    from fedkernel.experiments.report.table_formats import (
         NARROWEST,
         Format,
         Layout,

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.config import Experiment, Shards, Sites
-from experiments.report.cells import count
-from experiments.results import Columns
 from fedkernel.data import DataSpec, Prepare
+from fedkernel.experiments.config import Experiment, Shards, Sites
+from fedkernel.experiments.report.cells import count
+from fedkernel.experiments.results import Columns
 from fedkernel.ground import load_class
 from fedkernel.models import ERROR_ROUNDING, metric_of
 from fedkernel.protocol import whole_table_text

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.results import Spread
+from fedkernel.experiments.results import Spread
 from fedkernel.models import metric_of
 from fedkernel.protocol import share_text
 

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from experiments.report.plot_style import MOST_PANELS, Drawn, Look, Scale, legend, looks, panels, value_scale
-from experiments.results import Run, Spread, by_iteration, by_setting, setting, summarise
+from fedkernel.experiments.report.plot_style import MOST_PANELS, Drawn, Look, Scale, legend, looks, panels, value_scale
+from fedkernel.experiments.results import Run, Spread, by_iteration, by_setting, setting, summarise
 from fedkernel.models import MAIN_METRIC, metric_of
 
 Curves = dict[str, dict[str, dict[int, Spread]]]

@@ -4,10 +4,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.report.cells import NOT_APPLICABLE, settings, short_names, swept_of, with_spread, writer, written
-from experiments.report.page_tables import TRAFFIC
-from experiments.report.table_formats import Layout
-from experiments.results import NOISE, Difference, Run, Spread, by_setting, difference, measured
+from fedkernel.experiments.report.cells import (
+    NOT_APPLICABLE,
+    settings,
+    short_names,
+    swept_of,
+    with_spread,
+    writer,
+    written,
+)
+from fedkernel.experiments.report.page_tables import TRAFFIC
+from fedkernel.experiments.report.table_formats import Layout
+from fedkernel.experiments.results import NOISE, Difference, Run, Spread, by_setting, difference, measured
 from fedkernel.models import ERROR_ROUNDING, Metric, metric_of
 
 Pair = tuple[list[Run], list[Run]]

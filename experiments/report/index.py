@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.claims import Claim, Verdict
-from experiments.config import Experiment
-from experiments.report.cells import NOT_APPLICABLE, count, seconds
-from experiments.report.table_formats import Layout
-from experiments.report.templates import render
-from experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
+from fedkernel.experiments.claims import Claim, Verdict
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.report.cells import NOT_APPLICABLE, count, seconds
+from fedkernel.experiments.report.table_formats import Layout
+from fedkernel.experiments.report.templates import render
+from fedkernel.experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
 from fedkernel.ground import write_atomic
 from fedkernel.models import metric_of
 

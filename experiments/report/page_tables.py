@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from experiments.report.cells import NOT_APPLICABLE, count, settings, swept_of, with_spread, writer, written
-from experiments.results import RowPicture, Run, Summary, setting
+from fedkernel.experiments.report.cells import NOT_APPLICABLE, count, settings, swept_of, with_spread, writer, written
+from fedkernel.experiments.results import RowPicture, Run, Summary, setting
 from fedkernel.models import MAIN_METRIC, metric_of
 
 TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}

@@ -13,10 +13,10 @@ from matplotlib.lines import Line2D
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
-from experiments.report.page_tables import is_central
-from experiments.report.plot_style import Drawn, add_legend, pictured, plain
-from experiments.results import RowPicture, Run, setting
 from fedkernel.data import sorted_classes
+from fedkernel.experiments.report.page_tables import is_central
+from fedkernel.experiments.report.plot_style import Drawn, add_legend, pictured, plain
+from fedkernel.experiments.results import RowPicture, Run, setting
 from fedkernel.ground import AnyArray, FloatArray
 from fedkernel.run import HUES, MARKERS, MOST_ROWS
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
-from experiments.results import Run, Spread, Summary, by_setting
+from fedkernel.experiments.results import Run, Spread, Summary, by_setting
 from fedkernel.models import ERROR_ROUNDING, metric_of
 from fedkernel.run import HUES, MARKERS
 

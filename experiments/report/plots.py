@@ -17,11 +17,11 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from experiments.report import plot_style as style
-from experiments.report.convergence_curves import error_by_round, value_by_iteration
-from experiments.report.pictures import eigen_images, row_pictures
-from experiments.report.plot_style import Drawn, Look, Scale
-from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
+from fedkernel.experiments.report import plot_style as style
+from fedkernel.experiments.report.convergence_curves import error_by_round, value_by_iteration
+from fedkernel.experiments.report.pictures import eigen_images, row_pictures
+from fedkernel.experiments.report.plot_style import Drawn, Look, Scale
+from fedkernel.experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.ground import FloatArray
 from fedkernel.models import MAIN_METRIC, metric_of
 from fedkernel.run import STYLE

@@ -6,15 +6,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import results
-from experiments.claims import Claim
-from experiments.config import Experiment
-from experiments.report.about import data_lines, metric_lines, receipt_lines
-from experiments.report.cells import NOT_APPLICABLE, count, seconds, settings, short_names, swept_of, with_spread
-from experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
-from experiments.report.table_formats import Layout
-from experiments.report.templates import render
-from experiments.results import Failure, Run, Summary
+from fedkernel.experiments import results
+from fedkernel.experiments.claims import Claim
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.report.about import data_lines, metric_lines, receipt_lines
+from fedkernel.experiments.report.cells import (
+    NOT_APPLICABLE,
+    count,
+    seconds,
+    settings,
+    short_names,
+    swept_of,
+    with_spread,
+)
+from fedkernel.experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
+from fedkernel.experiments.report.table_formats import Layout
+from fedkernel.experiments.report.templates import render
+from fedkernel.experiments.results import Failure, Run, Summary
 from fedkernel.ground import InputError, write_atomic
 from fedkernel.models import metric_of
 
@@ -79,7 +87,7 @@ def write_report(
     pictures = results.read_row_pictures(out, runs) if options.rows is not False else {}
     figures, (shapes, dropped) = [], results.read_shapes(out)
     if options.plots:
-        from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
+        from fedkernel.experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
 
         directions = results.read_directions(out, runs) if options.images else {}
         chosen: dict[str, Any] = {name: getattr(options, name) for name in ("metric", "also", "by_iteration")}

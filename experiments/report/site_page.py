@@ -9,10 +9,10 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from experiments.report.pictures import Panel, class_colours, draw_panels
-from experiments.report.site_results import SiteRun
-from experiments.report.templates import render
 from fedkernel.data import NO_LABEL, contingency
+from fedkernel.experiments.report.pictures import Panel, class_colours, draw_panels
+from fedkernel.experiments.report.site_results import SiteRun
+from fedkernel.experiments.report.templates import render
 from fedkernel.ground import AnyArray, InputError, write_atomic
 from fedkernel.models import METRICS, compare_classes
 from fedkernel.run import MOST_ROWS, STYLE, rows_to_draw, two_coordinates

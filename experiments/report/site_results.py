@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.results import by_setting, read_runs
 from fedkernel.data import NO_LABEL, RawTable, missing_cells
+from fedkernel.experiments.results import by_setting, read_runs
 from fedkernel.ground import AnyArray, FloatArray, InputError, generator, open_npz
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, LandmarkPCA
 from fedkernel.numerics import Linear

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from experiments.claims import Verdict
-from experiments.report.table_formats import plain_markdown
+from fedkernel.experiments.claims import Verdict
+from fedkernel.experiments.report.table_formats import plain_markdown
 
 VERDICT_STYLES = {
     Verdict.HOLDS: ("holds", "✓ "),

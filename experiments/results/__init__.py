@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.results.report_data import (
+    from fedkernel.experiments.results.report_data import (
         Columns,
         RowPicture,
         read_columns,
@@ -16,9 +16,17 @@ if TYPE_CHECKING:
         write_row_picture,
         write_shapes,
     )
-    from experiments.results.rows import Failure, Run, append_run, read_failures, read_runs, summary_of, write_failures
-    from experiments.results.run_findings import findings, recommendations
-    from experiments.results.summaries import (
+    from fedkernel.experiments.results.rows import (
+        Failure,
+        Run,
+        append_run,
+        read_failures,
+        read_runs,
+        summary_of,
+        write_failures,
+    )
+    from fedkernel.experiments.results.run_findings import findings, recommendations
+    from fedkernel.experiments.results.summaries import (
         LEADING,
         NOISE,
         RUN_COSTS,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.results.rows import Run
+from fedkernel.experiments.results.rows import Run
 from fedkernel.ground import AnyArray, FloatArray, InputError, load_parts, open_npz, write_atomic
 
 

@@ -5,8 +5,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from experiments.results.rows import Run
-from experiments.results.summaries import setting, summarise
+from fedkernel.experiments.results.rows import Run
+from fedkernel.experiments.results.summaries import setting, summarise
 
 RECOMMENDATION_METRIC = "simplified_silhouette"
 """Metric for recommendations: comparable across widths and numbers of clusters, unlike an objective."""

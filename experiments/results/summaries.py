@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from experiments.results.rows import Round, Run
+from fedkernel.experiments.results.rows import Round, Run
 from fedkernel.models import MAIN_METRIC, metric_of
 
 

@@ -5,9 +5,16 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.running.execution import Outcome, conclude, environment, outcome_of, run_experiment, unfinished
-    from experiments.running.folder import read_folder
-    from experiments.running.parallel_experiments import experiments_in, run_all
-    from experiments.running.planning import PRESENTATION_SECTIONS, Planned, plan, study_of
+    from fedkernel.experiments.running.execution import (
+        Outcome,
+        conclude,
+        environment,
+        outcome_of,
+        run_experiment,
+        unfinished,
+    )
+    from fedkernel.experiments.running.folder import read_folder
+    from fedkernel.experiments.running.parallel_experiments import experiments_in, run_all
+    from fedkernel.experiments.running.planning import PRESENTATION_SECTIONS, Planned, plan, study_of
 else:
     __getattr__, __all__ = lazily(__name__)

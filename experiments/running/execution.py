@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import results
-from experiments.baselines import Baseline, Duration, cohort, timed
-from experiments.claims import Claim, check_claims
-from experiments.config import Experiment, Sites
-from experiments.report import write_report
-from experiments.results import Failure, Run
-from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
-from experiments.running.planning import Planned, plan, run_ids, study_of
-from experiments.running.result_additions import row_picture, with_column_info
 from fedkernel.data import has_label
 from fedkernel.engines import ENGINES, Engine
+from fedkernel.experiments import results
+from fedkernel.experiments.baselines import Baseline, Duration, cohort, timed
+from fedkernel.experiments.claims import Claim, check_claims
+from fedkernel.experiments.config import Experiment, Sites
+from fedkernel.experiments.report import write_report
+from fedkernel.experiments.results import Failure, Run
+from fedkernel.experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
+from fedkernel.experiments.running.planning import Planned, plan, run_ids, study_of
+from fedkernel.experiments.running.result_additions import row_picture, with_column_info
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import AnyArray, InputError, ProtocolError, blas_threads, stack_rows
 from fedkernel.models import (

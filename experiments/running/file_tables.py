@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.config import Shards
 from fedkernel.data import (
     Prepare,
     RawTable,
@@ -22,6 +21,7 @@ from fedkernel.data import (
     read_raw,
     version_of,
 )
+from fedkernel.experiments.config import Shards
 from fedkernel.ground import AnyArray, Division, InputError, Positions, Rows, and_more, listed
 from fedkernel.run import common_rows
 from fedkernel.site import find_rows

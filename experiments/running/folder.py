@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.config import Experiment, Shards
-from experiments.results import Failure, Run, read_failures, read_runs
-from experiments.running.planning import run_fingerprints, run_ids
 from fedkernel.data import file_hash
+from fedkernel.experiments.config import Experiment, Shards
+from fedkernel.experiments.results import Failure, Run, read_failures, read_runs
+from fedkernel.experiments.running.planning import run_fingerprints, run_ids
 from fedkernel.ground import InputError, and_more, ensure_writable_folder, listed, write_atomic
 
 RUNS, FAILURES = "runs.jsonl", "failures.jsonl"

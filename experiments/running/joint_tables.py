@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.config import Shards
-from experiments.running.file_tables import raw_tables
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
+from fedkernel.experiments.config import Shards
+from fedkernel.experiments.running.file_tables import raw_tables
 from fedkernel.ground import Division, FloatArray, InputError, Rows, stack_rows
 from fedkernel.numerics import KERNELS, kernel_from, table_of_name, with_width
 from fedkernel.preparing import TableToPrepare, prepare_centrally

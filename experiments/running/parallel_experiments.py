@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config import Experiment
-from experiments.running.execution import Progress, run_experiment
-from experiments.running.planning import run_ids
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.running.execution import Progress, run_experiment
+from fedkernel.experiments.running.planning import run_ids
 from fedkernel.ground import FedkernelError, InputError
 
 MEMORY_SHARE, GB = 0.8, 1e9

@@ -11,11 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from experiments.baselines import Baseline, Classes, cohort, counterpart
-from experiments.config import Experiment, Method, Shards, Sites, with_value
-from experiments.running.file_tables import are_aligned, check_files, files_of, labels_of, raw_tables, tables_of
-from experiments.running.joint_tables import Widths, prepared_shards, raw_shards, with_pooled_widths
 from fedkernel.data import DataSpec, Partition
+from fedkernel.experiments.baselines import Baseline, Classes, cohort, counterpart
+from fedkernel.experiments.config import Experiment, Method, Shards, Sites, with_value
+from fedkernel.experiments.running.file_tables import (
+    are_aligned,
+    check_files,
+    files_of,
+    labels_of,
+    raw_tables,
+    tables_of,
+)
+from fedkernel.experiments.running.joint_tables import Widths, prepared_shards, raw_shards, with_pooled_widths
 from fedkernel.ground import AnyArray, Division, FloatArray, InputError, Rows, checked_address, load_class
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import KernelClient, is_seeded

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.results import RowPicture
-from experiments.running.planning import Planned
 from fedkernel.data import GENERATED, NO_LABEL, DataSpec, Prepare, RawTable, has_label, load
+from fedkernel.experiments.results import RowPicture
+from fedkernel.experiments.running.planning import Planned
 from fedkernel.ground import AnyArray, stack_rows
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 from fedkernel.preparing import fitted

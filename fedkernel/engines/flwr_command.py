@@ -117,8 +117,9 @@ job = {quoted(job.model_dump_json())}
 
 
 def _not_code(folder: str, entries: Sequence[str]) -> set[str]:
-    """Return a folder's entries that are not Python code, which bundles omit."""
-    return {name for name in entries if not (Path(folder, name).is_dir() or name.endswith(".py"))} | {"__pycache__"}
+    """Return a folder's entries that bundles omit: other files than Python's, and fedkernel's command line."""
+    omitted = {"__pycache__", "experiments"} if Path(folder).name == "fedkernel" else {"__pycache__"}
+    return {name for name in entries if not (Path(folder, name).is_dir() or name.endswith(".py"))} | omitted
 
 
 def cause(error: Mapping[str, str]) -> FedkernelError:

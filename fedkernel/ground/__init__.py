@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     )
     from fedkernel.ground.import_paths import (
         PACKAGES_FOLDER,
+        FormerNames,
         Group,
-        check_packages,
         checked_address,
         class_address,
         imported,

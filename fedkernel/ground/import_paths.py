@@ -9,11 +9,15 @@ import sys
 import tomllib
 from collections.abc import Callable
 from functools import cache
-from importlib.machinery import PathFinder
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
+from warnings import warn
 
 from fedkernel.ground.errors import InputError
 
@@ -43,18 +47,36 @@ def installed_version() -> str:
         return str(_own_project().get("version", "unknown"))
 
 
-def check_packages(*names: str) -> None:
-    """Raise InputError if something foreign shadows one of fedkernel's packages; those absent here are ignored."""
-    for name in names:
-        own, spec = PACKAGES_FOLDER / name / "__init__.py", PathFinder.find_spec(name)
-        if not own.exists() or spec is None or spec.origin is None or own.samefile(spec.origin):
-            continue
-        place = Path(spec.origin)
-        place = place.parent if place.stem == "__init__" else place
-        raise InputError(
-            f"{place} hides the package {name!r} of fedkernel, since {place.parent} comes first on Python's import "
-            f"path; rename it, or start Python elsewhere"
-        )
+class FormerNames(Loader):
+    """Imports of packages that have moved into fedkernel, by their names until version 0.1, with a warning.
+
+    Other packages of such a name are left alone. The modules are those of today, so that no class exists twice.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Specification of a module by its former name; None for other modules, and those of other projects."""
+        first = name.partition(".")[0]
+        if first not in self.names:
+            return None
+        found, own = PathFinder.find_spec(first), Path(str(find_spec(f"fedkernel.{first}").origin))
+        if found is not None and (found.origin is None or not own.samefile(found.origin)):
+            return None
+        warn(f"{name} is now fedkernel.{name}; the former name goes with the next version", DeprecationWarning, 2)
+        return ModuleSpec(name, self)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module of today, which knows its own specification again after `exec_module`."""
+        module = importlib.import_module(f"fedkernel.{spec.name}")
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Undo what the import system has changed in a module that was complete before."""
+        assert module.__spec__ is not None  # noqa: S101 - the import system has set it
+        module.__spec__ = module.__spec__.loader_state
 
 
 @cache
@@ -82,6 +104,8 @@ def short_names(group: Group) -> dict[str, str]:
 def resolve_address(name: str, group: Group, setting: str) -> str:
     """Return the address of a name without an import; InputError if invalid; `setting`: its name in the text."""
     module, colon, inner = name.partition(":")
+    if colon and f"fedkernel.{name}" in own_short_names(group).values():  # as written until version 0.1
+        return f"fedkernel.{name}"
     if not colon:
         addresses = short_names(group)
         if name not in addresses:

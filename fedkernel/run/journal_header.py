@@ -15,8 +15,8 @@ from fedkernel.wire import Job, RunSpec
 
 FORMAT = 3  # version of the journal's format
 
-PACKAGES, OURS = ("flwr", "numpy", "scipy", "scikit-learn"), ("fedkernel", "clients", "strategies")
-"""Packages that decide a result's bits: compared by version, and by source code."""
+PACKAGES = ("flwr", "numpy", "scipy", "scikit-learn")
+"""Packages whose versions decide a result's bits."""
 
 
 def folder_here(run: RunSpec) -> Path:
@@ -48,7 +48,7 @@ def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
 
 
 def _code_of(*kinds: type) -> str:
-    """Return the SHA-256 of the code that computes: fedkernel's packages and the modules of other classes."""
+    """Return the SHA-256 of the code that computes: fedkernel's rooms and the modules of other classes."""
     modules = {owner.__module__ for kind in kinds for owner in kind.__mro__}
     files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
     hashes = [file_hash(file) for file in files if file is not None]
@@ -63,6 +63,9 @@ def _versions() -> dict[str, str]:
 @cache
 def _own_code() -> str:
     sha256 = hashlib.sha256()
-    for path in (path for package in OURS for path in sorted((PACKAGES_FOLDER / package).rglob("*.py"))):
+    package = PACKAGES_FOLDER / "fedkernel"
+    rooms = {path.parent.name for path in package.glob("*/__init__.py")} - {"experiments"} | {"clients", "strategies"}
+    folders = [PACKAGES_FOLDER / name if not (package / name).is_dir() else package / name for name in sorted(rooms)]
+    for path in [*sorted(package.glob("*.py")), *(path for room in folders for path in sorted(room.rglob("*.py")))]:
         sha256.update(path.read_bytes())
     return sha256.hexdigest()

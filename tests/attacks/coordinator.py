@@ -11,15 +11,15 @@ import numpy as np
 
 from attacks.algebra import coordinates_of_distances, relative, rows_of_features, rows_of_small_angles, unknown_error
 from attacks.target import IDS, Refused, Target
-from clients.centroid_kpca import LEAST_ROWS, SumCells
-from clients.diskpca import DrawByLeverage, DrawUniformly, MultiplyPoints, ScoreRows, SketchPoints
-from clients.dkpca import FindLocalEigenpairs, FindLocalProducts
-from clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, SumFeatures
-from clients.kmeans_base import LabelRows, MeasureClusters, SampleCoreset, SolveLocally
-from clients.landmark_base import MultiplyKernel, TakeComponents, TakeLandmarks
-from clients.peer_vfedpca import IterateAmongPeers
-from clients.vfedpca import IterateLocally, Multiply
 from fedkernel import RBF, Linear
+from fedkernel.clients.centroid_kpca import LEAST_ROWS, SumCells
+from fedkernel.clients.diskpca import DrawByLeverage, DrawUniformly, MultiplyPoints, ScoreRows, SketchPoints
+from fedkernel.clients.dkpca import FindLocalEigenpairs, FindLocalProducts
+from fedkernel.clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, SumFeatures
+from fedkernel.clients.kmeans_base import LabelRows, MeasureClusters, SampleCoreset, SolveLocally
+from fedkernel.clients.landmark_base import MultiplyKernel, TakeComponents, TakeLandmarks
+from fedkernel.clients.peer_vfedpca import IterateAmongPeers
+from fedkernel.clients.vfedpca import IterateLocally, Multiply
 from fedkernel.ground import generator
 from fedkernel.kernel_width.client import MeasureSquares, SumColumns
 from fedkernel.numerics import RandomFeatures, RowSketch, SubspaceEmbedding, unpack_symmetric, with_width

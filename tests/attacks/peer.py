@@ -7,9 +7,9 @@ import numpy as np
 from attacks.algebra import relative, rows_of_features, unknown_error
 from attacks.coordinator import KNOWN, leading_components
 from attacks.target import IDS, KEY, Target
-from clients.admm_kpca import Features, OwnRows, ShareRows
-from clients.peer_vfedpca import AddProducts, IterateAmongPeers, PeerVectors, SubtreeProduct
 from fedkernel import RBF
+from fedkernel.clients.admm_kpca import Features, OwnRows, ShareRows
+from fedkernel.clients.peer_vfedpca import AddProducts, IterateAmongPeers, PeerVectors, SubtreeProduct
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.peers import KeyPair, PublishKeys, TakeKeys
 from fedkernel.peers.letters import letter_from_bytes

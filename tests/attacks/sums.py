@@ -21,11 +21,11 @@ from attacks.algebra import (
 )
 from attacks.honest import answers_to, rounds_of
 from attacks.target import CANCER, WINE, Target
-from clients.fk_kmeans import MultiplyColumns
-from clients.vfedpca import Finish, IterateLocally, Multiply
 from fedkernel import RBF
+from fedkernel.clients.fk_kmeans import MultiplyColumns
+from fedkernel.clients.vfedpca import Finish, IterateLocally, Multiply
 from fedkernel.numerics import RandomFeatures, unpack_symmetric, with_width
-from strategies import DisKPCA, FKKMeans, VFedAKPCA, VFedPCA
+from fedkernel.strategies import DisKPCA, FKKMeans, VFedAKPCA, VFedPCA
 
 
 def _others(target: Target) -> list[Any]:

@@ -11,10 +11,10 @@ from messy_files import COLUMNS, ID, LABEL, NOTE, truth, write_messy_files
 from test_site_files import IDS, NAMED, NUMBER, REFUSED
 from typer.testing import CliRunner
 
-from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import check_file
 from fedkernel.data.checks.findings import column_letters
+from fedkernel.experiments.cli import app
 from fedkernel.ground import InputError
 
 

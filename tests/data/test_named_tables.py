@@ -13,10 +13,9 @@ from refusals import refusing
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-import strategies
-from fedkernel import RBF, Prepare
+from fedkernel import RBF, Prepare, strategies
 from fedkernel.ground import InputError
-from strategies import DKPCA, DisKPCA, FKKMeans, VFedPCA
+from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, VFedPCA
 
 X = StandardScaler().fit_transform(load_wine().data)
 CLASSES = load_wine().target

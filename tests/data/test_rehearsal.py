@@ -8,9 +8,9 @@ from federation import NAMES, federation
 from refusals import refusing
 from typer.testing import CliRunner
 
-from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import Schema, read_schema, schema_of
+from fedkernel.experiments.cli import app
 from fedkernel.ground import InputError
 from fedkernel.site import read_outbox
 

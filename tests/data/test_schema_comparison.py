@@ -8,10 +8,10 @@ from messy_files import COLUMNS, ID, LABEL, NOTE, truth, write_messy_files
 from test_file_check import OPTIONS, checked
 from typer.testing import CliRunner
 
-from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import Schema, check_file, compare, compare_schemas, read_schema, schema_of
 from fedkernel.engines import grpc
+from fedkernel.experiments.cli import app
 from fedkernel.ground import InputError
 from fedkernel.site import read_own_data
 

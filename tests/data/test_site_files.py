@@ -16,9 +16,9 @@ from refusals import refusing
 from scipy import sparse
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.config.sections import Shards
 from fedkernel.data import ParquetTable, SiteFile, read_raw
+from fedkernel.experiments.cli import app
+from fedkernel.experiments.config.sections import Shards
 from fedkernel.ground import InputError
 
 N = 9

@@ -12,11 +12,11 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 from sklearn.utils import Bunch
 
-from clients import fk_kmeans
-from experiments.baselines import Baseline
-from experiments.config import Experiment
-from experiments.running import plan
+from fedkernel.clients import fk_kmeans
 from fedkernel.data import DataSpec, PartitionSpec, as_table, available, load, split
+from fedkernel.experiments.baselines import Baseline
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.running import plan
 from fedkernel.ground import InputError
 from fedkernel.numerics import fk_gamma, moments, with_width
 from fedkernel.numerics.widths import median_sigma

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config import read_config
+from fedkernel.experiments.config import read_config
 from fedkernel.wire import Job, RunSpec
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("fedkernel", "clients", "strategies", "experiments")
 QUICKSTART = ROOT / "experiments" / "quickstart.toml"
+LINKED = ("clients", "strategies", "experiments")
 
 
 def project():
@@ -33,17 +34,19 @@ def test_the_default_job_is_the_quickstart_s_first_strategy():
     assert Job.from_json(project()["tool"]["flwr"]["app"]["config"]["job"]) == Job(runs=[run])
 
 
-def test_every_package_that_is_installed_tells_type_checkers_what_the_classifiers_promise():
+def test_one_package_is_installed_and_tells_type_checkers_what_the_classifiers_promise():
     assert "Typing :: Typed" in project()["project"]["classifiers"]
-    installed = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert installed == list(PACKAGES)
-    assert [name for name in installed if not (ROOT / name / "py.typed").is_file()] == []
+    assert project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["fedkernel"]
+    assert (ROOT / "fedkernel" / "py.typed").is_file()
+    for name in LINKED:
+        link = ROOT / "fedkernel" / name
+        assert link.samefile(ROOT / name), f"{link} is no link to {name}/: git clone -c core.symlinks=true"
 
 
 def test_only_one_module_touches_what_flower_does_not_publish():
     public = {"flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
     touching = set()
-    for path in [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]:
+    for path in [file for name in ("fedkernel", *LINKED) for file in (ROOT / name).rglob("*.py")]:
         for node in ast.walk(ast.parse(text)) if "flwr" in (text := path.read_text()) else ():
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -93,10 +96,10 @@ for thread in threads:
 
 
 @pytest.mark.slow
-def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):
+def test_flwr_build_packs_the_package_and_no_data(tmp_path):
     app = tmp_path / "app"  # a copy of what a checkout has, without what a developer's folder may have beside it
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, app / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("fedkernel", *LINKED):
+        shutil.copytree(ROOT / name, app / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, app / name)
     flwr = Path(sys.executable).parent / "flwr"
@@ -107,3 +110,9 @@ def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):
     modules = {"fedkernel/numerics/kernels.py", "clients/dkpca.py", "strategies/dkpca.py", "experiments/cli.py"}
     assert modules | {"experiments/quickstart.toml", "pyproject.toml"} <= names  # short names stand in the last
     assert not [name for name in names if name.endswith((".npz", ".npy", ".csv", ".pyc"))]
+    with zipfile.ZipFile(fab) as archive:
+        archive.extractall(app := tmp_path / "bundle")  # which has no links
+    script = "import fedkernel.clients; print(fedkernel.DKPCA.client.__module__, fedkernel.__path__[0])"
+    arguments = {"env": {**os.environ, "PYTHONPATH": str(app)}, "cwd": app, "text": True}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, **arguments)
+    assert done.stdout.split() == ["fedkernel.clients.dkpca", str(app / "fedkernel")], done.stderr

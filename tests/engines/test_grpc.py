@@ -16,9 +16,9 @@ from fedkernel.engines.local import run_job as run_local
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError, load_parts
 from fedkernel.run import Result
+from fedkernel.strategies import ADMMKPCA, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 from fedkernel.strategy.simulation import as_file
 from fedkernel.wire import Job, RunSpec
-from strategies import ADMMKPCA, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 
 pytestmark = pytest.mark.xdist_group("grpc")
 

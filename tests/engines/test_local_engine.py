@@ -189,9 +189,9 @@ def test_a_silent_client_costs_its_round_the_deadline_and_the_others_nothing(mon
 HUNG = """
 import threading
 import numpy as np
-from clients import DKPCAClient
+from fedkernel.clients import DKPCAClient
 from fedkernel.ground.errors import ProtocolError
-from strategies import DKPCA
+from fedkernel.strategies import DKPCA
 
 DKPCAClient._solve = lambda *_: threading.Event().wait()
 try:

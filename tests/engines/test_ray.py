@@ -14,12 +14,12 @@ import pytest
 from refusals import refusing
 from scipy import sparse
 
-from experiments.config import read_config
-from experiments.results import read_runs
-from experiments.running import run_experiment
 from fedkernel.data import DataSpec, PartitionSpec, as_table, load
 from fedkernel.engines import ray
 from fedkernel.engines.local import run_job as run_local
+from fedkernel.experiments.config import read_config
+from fedkernel.experiments.results import read_runs
+from fedkernel.experiments.running import run_experiment
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError
 from fedkernel.run import Result

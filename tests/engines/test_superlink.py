@@ -18,20 +18,20 @@ from flwr.app import Message, MessageType, RecordDict
 from named_sites import drawn_seed
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.commands.study_text import read_study
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import superlink
 from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
+from fedkernel.experiments.cli import app
+from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError
 from fedkernel.protocol import Member
 from fedkernel.run import FailedRun, Result, message_delivery, result_transport
 from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
+from fedkernel.strategies import VFedAKPCA
 from fedkernel.wire import Job, RunSpec, flower_internals, hash_ids
-from strategies import VFedAKPCA
 
 ROOT = Path(__file__).parents[2]
 SITES = ("north", "south")

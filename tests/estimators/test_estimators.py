@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedkernel.sklearn as ours
 from fedkernel import RBF, InputError
-from strategies import DKPCA, DisKPCA
+from fedkernel.strategies import DKPCA, DisKPCA
 
 FKM, FKP, FederatedPCA = ours.FederatedKernelKMeans, ours.FederatedKernelPCA, ours.FederatedPCA
 WINE = scale(load_wine().data)

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from experiments import cli
-from experiments.commands.advice_output import disclosures, infer_division
-from experiments.commands.advise_candidates import CANDIDATES, Situation, advise, rules
-from experiments.commands.advise_tables import SiteTable, read_site_table
-from experiments.commands.forecast_table import lines_of
-from experiments.config import read_config
-from experiments.results import read_runs
-from experiments.running import plan
+from fedkernel.experiments import cli
+from fedkernel.experiments.commands.advice_output import disclosures, infer_division
+from fedkernel.experiments.commands.advise_candidates import CANDIDATES, Situation, advise, rules
+from fedkernel.experiments.commands.advise_tables import SiteTable, read_site_table
+from fedkernel.experiments.commands.forecast_table import lines_of
+from fedkernel.experiments.config import read_config
+from fedkernel.experiments.results import read_runs
+from fedkernel.experiments.running import plan
 from fedkernel.ground import InputError
 from fedkernel.protocol import Member
 from fedkernel.site import values_of
@@ -167,7 +167,9 @@ def test_what_says_too_little_is_refused_in_one_sentence(arguments, sentence):
 def test_the_document_has_the_rules_and_what_the_experiments_take():
     """The tables' floats are those of the forecasts: equal, or no more where runs may end early."""
     page = (DOCS / "how-to" / "which-method.md").read_text(encoding="utf-8")
-    assert rules() in page, "python -c 'from experiments.commands.advise_candidates import rules; print(rules())'"
+    assert rules() in page, (
+        "python -c 'from fedkernel.experiments.commands.advise_candidates import rules; print(rules())'"
+    )
     results = (DOCS / "results" / "README.md").read_text(encoding="utf-8")
     for candidate in CANDIDATES:
         assert f"## {candidate.evidence}\n" in results

@@ -13,16 +13,16 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.commands.received_models import ReceivedModels
 from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.data import NO_LABEL, DataSpec, Preparation, Prepare, RawTable, SiteFile, contingency, load
+from fedkernel.experiments.cli import app
+from fedkernel.experiments.commands.received_models import ReceivedModels
 from fedkernel.ground import InputError, rows_as_csv
 from fedkernel.models import FittedModel, LandmarkPCA, class_names, load_model, save_model
 from fedkernel.run import Result
 from fedkernel.site import RunRows
+from fedkernel.strategies import DKPCA, FKKMeans, UniformKPCA
 from fedkernel.wire import Projecting
-from strategies import DKPCA, FKKMeans, UniformKPCA
 
 IRIS = load_iris(as_frame=True)
 NAMES = ["sepal, length", "sepal width", "petal length", "petal width"]
@@ -65,7 +65,7 @@ def patients(folder):
 def test_a_result_keeps_its_columns_and_preparation(tmp_path, clusters):
     result, _ = clusters
     assert result.columns == tuple(NAMES)
-    assert result.strategy == "strategies.fk_kmeans:FKKMeans"
+    assert result.strategy == "fedkernel.strategies.fk_kmeans:FKKMeans"
     result = Result(result.model, columns=result.columns, preparation=PREPARED, strategy=result.strategy)
     result.save(tmp_path)
     again = Result.load(tmp_path)

@@ -16,16 +16,16 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import scale
 
-from experiments.baselines import Baseline, baselines
-from experiments.config import Experiment, read_config, read_table
-from experiments.results import Run
-from experiments.running import plan, run_experiment
 from fedkernel.data import PartitionSpec, split
+from fedkernel.experiments.baselines import Baseline, baselines
+from fedkernel.experiments.config import Experiment, read_config, read_table
+from fedkernel.experiments.results import Run
+from fedkernel.experiments.running import plan, run_experiment
 from fedkernel.ground import InputError, check_at_most, value_object
 from fedkernel.models import KernelKMeans, KernelPCA, kernel_kmeans, nystroem_kernel_kmeans
 from fedkernel.numerics import RBF, sin_theta_error
+from fedkernel.strategies import VFedPCA
 from fedkernel.strategy import Rival
-from strategies import VFedPCA
 
 N, d, K, GAMMA = 150, 4, 3, 0.2
 SIZES = (70, 50, 30)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from claim_rows import CLIENTS, a_run, curved, judged, measured
 
-from experiments.claims import Claim, Verdict
+from fedkernel.experiments.claims import Claim, Verdict
 
 HOLDS, NOISE, FAILS, UNTESTABLE = Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE
 

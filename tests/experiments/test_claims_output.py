@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from experiments import cli
+from fedkernel.experiments import cli
 
 TINY = """
 name = "tiny"

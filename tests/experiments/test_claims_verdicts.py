@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from claim_rows import CLIENTS, a_run, curved, judged, measured
 
-from experiments.claims import Verdict
-from experiments.results import Run, by_iteration
+from fedkernel.experiments.claims import Verdict
+from fedkernel.experiments.results import Run, by_iteration
 
 
 def errors_of(*errors):

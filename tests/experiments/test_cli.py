@@ -18,16 +18,16 @@ from cases import PAIRS
 from sklearn.datasets import load_breast_cancer, load_iris
 from typer.testing import CliRunner
 
-from clients.dkpca import DKPCAClient
-from experiments import cli, config, report, results
-from experiments.baselines import baselines
-from experiments.commands import console, demo
-from experiments.commands.init_experiment import SITES, TEMPLATES
-from experiments.config import locate, shipped
-from experiments.results import read_runs
-from experiments.running import execution
+from fedkernel.clients.dkpca import DKPCAClient
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
+from fedkernel.experiments import cli, config, report, results
+from fedkernel.experiments.baselines import baselines
+from fedkernel.experiments.commands import console, demo
+from fedkernel.experiments.commands.init_experiment import SITES, TEMPLATES
+from fedkernel.experiments.config import locate, shipped
+from fedkernel.experiments.results import read_runs
+from fedkernel.experiments.running import execution
 from fedkernel.ground import ProtocolError
 from fedkernel.models import METRICS
 from fedkernel.numerics import KERNELS
@@ -317,7 +317,7 @@ def test_no_command_waits_for_what_it_does_not_need():
     code = """
 import sys
 from typer.testing import CliRunner
-from experiments import cli
+from fedkernel.experiments import cli
 
 def answer(*arguments):
     result = CliRunner().invoke(cli.app, arguments)

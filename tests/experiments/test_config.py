@@ -9,9 +9,9 @@ from configs import TINY, experiment, refusal, table, write
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 
-from experiments.config import read_config
-from experiments.running import plan
-from experiments.running.planning import points
+from fedkernel.experiments.config import read_config
+from fedkernel.experiments.running import plan
+from fedkernel.experiments.running.planning import points
 from fedkernel.ground import InputError
 from fedkernel.numerics import dimension_sigma
 from fedkernel.numerics.widths import median_sigma

@@ -5,7 +5,7 @@ import json
 import pytest
 from configs import TINY, experiment, refusal
 
-from experiments.config import Experiment
+from fedkernel.experiments.config import Experiment
 
 
 def claim(check, fields):

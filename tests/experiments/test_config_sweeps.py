@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from configs import TINY, experiment, refusal
 
-from experiments.running import plan
-from experiments.running.planning import points, run_id
 from fedkernel import RBF, Linear
 from fedkernel.data import DataSpec, load
+from fedkernel.experiments.running import plan
+from fedkernel.experiments.running.planning import points, run_id
 from fedkernel.numerics.widths import median_sigma
 
 

@@ -11,9 +11,9 @@ from claim_rows import a_run
 from scipy import stats
 from typer.testing import CliRunner
 
-from experiments import cli
-from experiments.report import compare_figure, match
-from experiments.results import NOISE, append_run, difference, read_runs
+from fedkernel.experiments import cli
+from fedkernel.experiments.report import compare_figure, match
+from fedkernel.experiments.results import NOISE, append_run, difference, read_runs
 
 TINY = """
 name = "tiny"

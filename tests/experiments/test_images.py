@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from test_report import a_run
 
-from experiments.config import Experiment
-from experiments.report.pictures import eigen_images
-from experiments.results import read_directions
-from experiments.running import run_experiment
 from fedkernel.data import DataSpec, PartitionSpec, load, split
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.report.pictures import eigen_images
+from fedkernel.experiments.results import read_directions
+from fedkernel.experiments.running import run_experiment
 from fedkernel.ground import InputError
 
 ROWS, CLIENTS, SEED = 60, 4, 3

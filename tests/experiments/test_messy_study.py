@@ -5,8 +5,8 @@ import csv
 from messy_files import FACTOR, ID, LABEL, MISSING, NOTE, OTHER_UNIT, write_messy_files
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.results import read_runs
+from fedkernel.experiments.cli import app
+from fedkernel.experiments.results import read_runs
 
 STUDY = """
 name = "cultivars"

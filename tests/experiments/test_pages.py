@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from test_report import a_run, experiment
 
-from experiments.claims import Claim, Verdict
-from experiments.config import ReportOptions
-from experiments.report import write_report
-from experiments.report.site_page import write_site_page
-from experiments.report.site_results import SiteRun
-from experiments.results import RowPicture, write_row_picture, write_shapes
 from fedkernel.data import RawTable
+from fedkernel.experiments.claims import Claim, Verdict
+from fedkernel.experiments.config import ReportOptions
+from fedkernel.experiments.report import write_report
+from fedkernel.experiments.report.site_page import write_site_page
+from fedkernel.experiments.report.site_results import SiteRun
+from fedkernel.experiments.results import RowPicture, write_row_picture, write_shapes
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 

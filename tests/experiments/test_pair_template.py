@@ -7,8 +7,8 @@ import tomllib
 import pytest
 from typer.testing import CliRunner
 
-from experiments import cli
-from experiments.commands import console
+from fedkernel.experiments import cli
+from fedkernel.experiments.commands import console
 from fedkernel.wire import Job
 
 

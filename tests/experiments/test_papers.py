@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims import Verdict
-from experiments.config import read_config
-from experiments.report import as_markdown, overview, pages
-from experiments.running import run_experiment
+from fedkernel.experiments.claims import Verdict
+from fedkernel.experiments.config import read_config
+from fedkernel.experiments.report import as_markdown, overview, pages
+from fedkernel.experiments.running import run_experiment
 
 FILES = sorted((Path(__file__).parents[2] / "experiments" / "papers").glob("*.toml"))
 PAPERS = ("DKPCA", "VFedPCA", "ADMM", "disKPCA", "FK k-means", "all pairs")

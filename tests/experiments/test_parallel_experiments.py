@@ -9,12 +9,12 @@ import pytest
 from test_pages import Nesting
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.config import Experiment, read_config
-from experiments.report import Entry, overview, write_index
-from experiments.results import read_runs
-from experiments.running import outcome_of, run_all, run_experiment
-from experiments.running.parallel_experiments import LOST_PROCESS, startable
+from fedkernel.experiments.cli import app
+from fedkernel.experiments.config import Experiment, read_config
+from fedkernel.experiments.report import Entry, overview, write_index
+from fedkernel.experiments.results import read_runs
+from fedkernel.experiments.running import outcome_of, run_all, run_experiment
+from fedkernel.experiments.running.parallel_experiments import LOST_PROCESS, startable
 
 FIRST = """
 name = "first"

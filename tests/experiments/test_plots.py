@@ -9,12 +9,12 @@ import pytest
 from sklearn.datasets import make_blobs
 from test_report import a_run as run_of_report
 
-from experiments.config import ReportOptions
-from experiments.report.convergence_curves import value_by_iteration
-from experiments.report.plot_style import Scale, looks
-from experiments.report.plots import _by_method, _shown, draw
-from experiments.results import by_iteration, summarise
 from fedkernel import RBF, InputError, Linear
+from fedkernel.experiments.config import ReportOptions
+from fedkernel.experiments.report.convergence_curves import value_by_iteration
+from fedkernel.experiments.report.plot_style import Scale, looks
+from fedkernel.experiments.report.plots import _by_method, _shown, draw
+from fedkernel.experiments.results import by_iteration, summarise
 from fedkernel.models import KernelPCA, PeerComponents, kernel_kmeans
 from fedkernel.run import HUES, MARKERS, Result
 

@@ -15,16 +15,16 @@ import pytest
 from rich.console import Console
 from sklearn.datasets import load_iris
 
-from experiments.commands import console, logging_setup, progress
-from experiments.commands.console import PrintLog, print_status
-from experiments.commands.logging_setup import server_log, site_log
-from experiments.commands.progress import ProgressReporter
-from experiments.commands.prometheus import Metrics, serving_metrics
 from fedkernel.engines.grpc.connections import report_failed_handshakes
+from fedkernel.experiments.commands import console, logging_setup, progress
+from fedkernel.experiments.commands.console import PrintLog, print_status
+from fedkernel.experiments.commands.logging_setup import server_log, site_log
+from fedkernel.experiments.commands.progress import ProgressReporter
+from fedkernel.experiments.commands.prometheus import Metrics, serving_metrics
 from fedkernel.ground import EngineError, InputError, format_duration
 from fedkernel.protocol import Member
 from fedkernel.run import events, log_event
-from strategies import VFedPCA
+from fedkernel.strategies import VFedPCA
 
 IRIS = load_iris().data
 SITES = ("a", "b", "c")

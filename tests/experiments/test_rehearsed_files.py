@@ -10,14 +10,14 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import StandardScaler
 
-from experiments.config import Experiment, read_config
-from experiments.running import plan, run_experiment
-from experiments.running.file_tables import raw_tables
 from fedkernel import RBF
 from fedkernel.data import as_classes
+from fedkernel.experiments.config import Experiment, read_config
+from fedkernel.experiments.running import plan, run_experiment
+from fedkernel.experiments.running.file_tables import raw_tables
 from fedkernel.ground import InputError
 from fedkernel.run import Result
-from strategies import DKPCA, FKKMeans
+from fedkernel.strategies import DKPCA, FKKMeans
 
 CANCER, WINE = load_breast_cancer(), load_wine()
 X = StandardScaler().fit_transform(CANCER.data)

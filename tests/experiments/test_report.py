@@ -11,16 +11,25 @@ import pytest
 from refusals import refusing
 from rich.console import Console
 
-from experiments.claims import Claim, Verdict
-from experiments.config import Experiment, ReportOptions, Sites
-from experiments.report import for_terminal, lay_out, write_report
-from experiments.report.about import data_lines
-from experiments.report.page_tables import size_rows
-from experiments.report.plot_style import value_scale
-from experiments.report.plots import draw
-from experiments.results import Columns, Run, Spread, append_run, leading_metric, read_runs, summarise, write_shapes
-from experiments.running import run_experiment
 from fedkernel.data import PartitionSpec
+from fedkernel.experiments.claims import Claim, Verdict
+from fedkernel.experiments.config import Experiment, ReportOptions, Sites
+from fedkernel.experiments.report import for_terminal, lay_out, write_report
+from fedkernel.experiments.report.about import data_lines
+from fedkernel.experiments.report.page_tables import size_rows
+from fedkernel.experiments.report.plot_style import value_scale
+from fedkernel.experiments.report.plots import draw
+from fedkernel.experiments.results import (
+    Columns,
+    Run,
+    Spread,
+    append_run,
+    leading_metric,
+    read_runs,
+    summarise,
+    write_shapes,
+)
+from fedkernel.experiments.running import run_experiment
 from fedkernel.ground import InputError, write_atomic
 from fedkernel.models import METRICS, check_metric, compute_metrics, metric_of
 from fedkernel.site import RECEIPTS

@@ -8,9 +8,9 @@ import pytest
 from test_report import a_run
 from typer.testing import CliRunner
 
-from experiments import cli
-from experiments.report import Layout, as_csv, as_latex, as_markdown, in_full, lay_out
-from experiments.results import append_run, read_runs, summarise
+from fedkernel.experiments import cli
+from fedkernel.experiments.report import Layout, as_csv, as_latex, as_markdown, in_full, lay_out
+from fedkernel.experiments.results import append_run, read_runs, summarise
 
 TINY = """
 name = "tiny"

@@ -10,11 +10,18 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from test_report import a_run
 
-from experiments.config import Experiment
-from experiments.report.pictures import Panel, class_colours, draw_panels, matched_clusters, rotated_onto, row_pictures
-from experiments.report.plots import draw
-from experiments.results import RowPicture, read_row_pictures
-from experiments.running import run_experiment
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.report.pictures import (
+    Panel,
+    class_colours,
+    draw_panels,
+    matched_clusters,
+    rotated_onto,
+    row_pictures,
+)
+from fedkernel.experiments.report.plots import draw
+from fedkernel.experiments.results import RowPicture, read_row_pictures
+from fedkernel.experiments.running import run_experiment
 from fedkernel.run import MOST_ROWS, rows_to_draw
 
 X = np.asarray(load_iris().data)

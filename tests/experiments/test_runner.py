@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs
-from experiments.config import Experiment, read_config
-from experiments.results import read_runs
-from experiments.running import execution, plan, run_experiment
-from experiments.running.folder import EXPERIMENT_FILES, FAILURES, open_folder, read_folder
+from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
+from fedkernel.experiments.config import Experiment, read_config
+from fedkernel.experiments.results import read_runs
+from fedkernel.experiments.running import execution, plan, run_experiment
+from fedkernel.experiments.running.folder import EXPERIMENT_FILES, FAILURES, open_folder, read_folder
 from fedkernel.ground import InputError, value_object
 from fedkernel.models import KernelKMeans, KernelPCA
 from fedkernel.numerics import Linear, sin_theta_error
@@ -25,8 +25,8 @@ from fedkernel.protocol import Protocol, to_all
 from fedkernel.protocol import Run as RunUnderWay
 from fedkernel.run import Journal, Result
 from fedkernel.site import simulated_sites
+from fedkernel.strategies import SpectralKMeans, VFedPCA
 from fedkernel.strategy import KernelStrategy
-from strategies import SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3
 HEAD = f"""

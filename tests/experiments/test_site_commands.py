@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from federation import CONFIG
 from typer.testing import CliRunner
 
-from clients.diskpca import SketchPoints
-from clients.dkpca import FindLocalEigenpairs
-from experiments.cli import app
-from experiments.commands import site_session
-from experiments.commands.study_text import read_study
 from fedkernel import Linear
+from fedkernel.clients.diskpca import SketchPoints
+from fedkernel.clients.dkpca import FindLocalEigenpairs
 from fedkernel.engines.grpc.certificates import make_certificates
+from fedkernel.experiments.cli import app
+from fedkernel.experiments.commands import site_session
+from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import Step, once
 from fedkernel.site import Policy, approved_policy, is_approved
@@ -102,7 +102,7 @@ def test_what_sites_are_not_served_with(place, monkeypatch):
     assert "`fedkernel serve run.toml` waits for them" in told("run", "run.toml")
 
 
-DISKPCA = {"pair": "clients.diskpca:DisKPCAClient", "align": False}
+DISKPCA = {"pair": "fedkernel.clients.diskpca:DisKPCAClient", "align": False}
 
 
 @pytest.mark.parametrize("answer", [True, False])

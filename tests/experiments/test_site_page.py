@@ -13,15 +13,15 @@ from sklearn.datasets import load_iris
 from sklearn.metrics import normalized_mutual_info_score
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.report.site_results import SiteRun, runs_of
 from fedkernel import RBF
 from fedkernel.data import Preparation, Prepare, RawTable, SiteFile, read_raw
+from fedkernel.experiments.cli import app
+from fedkernel.experiments.report.site_results import SiteRun, runs_of
 from fedkernel.models import METRICS, FittedModel, KernelKMeans, LandmarkPCA, save_model
 from fedkernel.preparing import to_text
 from fedkernel.site import read_outbox
+from fedkernel.strategies import DisKPCA, FKKMeans, VFedPCA
 from fedkernel.wire import flower_internals
-from strategies import DisKPCA, FKKMeans, VFedPCA
 
 IRIS = load_iris()
 FEATURES = ["sepal length", "sepal width", "petal length", "petal width"]

@@ -16,7 +16,7 @@ from fedkernel.numerics import (
     transposed_product,
 )
 from fedkernel.numerics.linalg import _by_columns
-from strategies import DKPCA
+from fedkernel.strategies import DKPCA
 
 rng = np.random.default_rng(0)
 X, F = rng.standard_normal((1100, 12)), rng.standard_normal((9000, 60))

@@ -5,8 +5,8 @@ import logging
 import numpy as np
 import pytest
 
-from experiments.commands.logging_setup import site_log
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
+from fedkernel.experiments.commands.logging_setup import site_log
 from fedkernel.ground import write_atomic
 from fedkernel.peers import KeyPair
 from fedkernel.site.keys import own_secret

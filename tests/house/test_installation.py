@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 import subprocess
@@ -14,78 +15,48 @@ import pytest
 import yaml
 
 import fedkernel
-import strategies
-from fedkernel import InputError
-from fedkernel.ground import check_packages, import_paths, installed_version
+from fedkernel import strategies
+from fedkernel.ground import import_paths, installed_version
 
 ROOT = Path(__file__).parents[2]
-OURS = ("clients", "strategies", "experiments")
 
 
-def hide(folder, name):
-    """A package of the user's own, as many have one."""
-    (folder / name).mkdir()
-    (folder / name / "__init__.py").write_text("")
-    return folder / name
-
-
-@pytest.mark.parametrize("name", [*OURS, "clients.py"])
-def test_a_package_or_module_that_comes_first_on_the_import_path_is_refused(name, tmp_path, monkeypatch):
-    place = tmp_path / name
-    if place.suffix:
-        place.write_text("")
-    else:
-        hide(tmp_path, name)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InputError) as caught:
-        check_packages(*OURS)
-    assert str(caught.value) == (
-        f"{place} hides the package {place.stem!r} of fedkernel, since {tmp_path} comes first on Python's import path; "
-        "rename it, or start Python elsewhere"
-    )
-
-
-def test_a_folder_that_is_no_package_hides_nothing_and_neither_does_what_comes_later(tmp_path, monkeypatch):
-    (tmp_path / "clients").mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
-    later = tmp_path / "later"
-    later.mkdir()
-    hide(later, "strategies")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
-    check_packages(*OURS)
-    hide(tmp_path, "experiments")  # of a bundle without such a package nothing could be hidden
-    monkeypatch.setattr(import_paths, "PACKAGES_FOLDER", tmp_path / "bundle")
-    check_packages("experiments")
-
-
-def start(way, folder):
-    """Start Python in a folder the way that a user, an engine or pytest does."""
-    script = folder / "script.py"
-    script.write_text("from fedkernel import RBF\nfrom strategies import DKPCA\n")
-    (folder / "test_mine.py").write_text(script.read_text())
-    arguments = {
-        "-c": ["-c", script.read_text()],
-        "-m": ["-m", "experiments.cli", "list", "kernels"],
-        "a process of engine grpc": ["-m", "fedkernel.engines.grpc.client_process", "127.0.0.1:1", str(folder), "1"],
-        "pytest": ["-m", "pytest", "-q", "-rN", "-p", "no:cacheprovider", "--rootdir", str(folder)],
-    }[way]
-    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+def python(folder, script, *path):
+    """Run a script in a folder, with other folders first on the import path."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONWARNINGS": "default"}
+    done = [sys.executable, "-c", script]
+    return subprocess.run(done, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "name"),
-    [("-c", "clients"), ("-m", "clients"), ("a process of engine grpc", "clients"), ("pytest", "strategies")],
-)
-def test_wherever_python_starts_beside_it_the_last_words_say_what_to_rename(way, name, tmp_path):
-    place = hide(tmp_path, name)
-    done = start(way, tmp_path)
-    assert done.returncode != 0
-    said = f"InputError: {place} hides the package {name!r} of fedkernel"
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if said in line]
-    assert len(lines) == 1, done.stdout + done.stderr
-    assert "ImportError" not in done.stdout + done.stderr
-    assert way == "pytest" or done.stderr.splitlines()[-1] == lines[0]
+@pytest.mark.parametrize("first", ["import fedkernel", "pass"], ids=["after fedkernel", "in a checkout"])
+def test_former_names_are_the_packages_of_today_and_are_warned_of(first, tmp_path):
+    script = f"""
+{first}
+from strategies import DKPCA
+from clients.dkpca import DKPCAClient
+import fedkernel.clients, experiments.config
+from fedkernel.strategies.dkpca import DKPCA as today
+from fedkernel.ground.import_paths import resolve_address
+assert DKPCA is today is fedkernel.DKPCA and DKPCAClient is fedkernel.clients.DKPCAClient is DKPCA.client
+assert DKPCAClient.__module__ == fedkernel.clients.dkpca.__spec__.name == "fedkernel.clients.dkpca"
+assert resolve_address("strategies.dkpca:DKPCA", "pairs", "strategy") == "fedkernel.strategies.dkpca:DKPCA"
+"""
+    done = python(tmp_path, script, ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "clients.dkpca is now fedkernel.clients.dkpca; the former name goes with the next version" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["package", "module"])
+def test_packages_of_others_keep_the_former_names(kind, tmp_path):
+    mine = tmp_path / ("clients.py" if kind == "module" else "clients/__init__.py")
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("OWN = 1\n")
+    script = "import fedkernel.clients\nfrom clients import OWN\nfedkernel.DKPCA.client"
+    done = python(tmp_path, script, tmp_path, ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "is now" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -136,6 +107,6 @@ def test_no_module_has_the_name_of_something_that_its_room_offers():
     """It would take the name's place once it is imported."""
     for name in (module.name for module in pkgutil.iter_modules(fedkernel.__path__)):
         room = importlib.import_module(f"fedkernel.{name}")
-        if hasattr(room, "__path__") and name != "engines":
+        if hasattr(room, "__all__"):
             files = {module.name for module in pkgutil.iter_modules(room.__path__)}
             assert not files.intersection(room.__all__), name

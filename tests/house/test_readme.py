@@ -14,7 +14,7 @@ from federation import quick_fedkernel
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
-from experiments.cli import app
+from fedkernel.experiments.cli import app
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", README, flags=re.DOTALL)

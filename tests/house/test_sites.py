@@ -22,16 +22,16 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from experiments.commands.outbox import missing_from
-from experiments.commands.projection_study import projection_of
-from experiments.commands.study_text import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
+from fedkernel.experiments.commands.outbox import missing_from
+from fedkernel.experiments.commands.projection_study import projection_of
+from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.models import load_model
 from fedkernel.peers.run_key_file import KEY_FOLDER
 from fedkernel.run import Result, read_ledger
 from fedkernel.site import RECEIPTS, RunRows, approve, read_outbox, read_receipts
-from strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA
+from fedkernel.strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA
 
 CLUSTERS = """
 [[strategy]]

@@ -41,9 +41,18 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import Guards, Member, encode
 from fedkernel.site import read_outbox, reply_bounds
+from fedkernel.strategies import (
+    DKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+)
 from fedkernel.strategy import check_tables, simulated_sites
 from fedkernel.testing import check_pair
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA
 
 TABLE = np.random.default_rng(0).standard_normal((88, 8)) * [1, 2, 3, 1, 1, 1, 1, 5] + [0, 100, 0, 0, 1, 0, 0, -3]
 SHOWN = {"share_rows": True}

@@ -16,7 +16,7 @@ from fedkernel.ground import InputError, short_repr
 from fedkernel.ground.storage import FORMAT, FORMAT_VERSION
 from fedkernel.models import Embedding, Model
 from fedkernel.numerics import center_gram, leading_eigenpairs
-from strategies import DisKPCA, FKKMeans
+from fedkernel.strategies import DisKPCA, FKKMeans
 
 ARRAYS = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
 

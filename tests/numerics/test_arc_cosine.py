@@ -12,7 +12,7 @@ from scipy.stats import ortho_group
 
 from fedkernel.ground import InputError
 from fedkernel.numerics import ArcCosine, kernel_from
-from strategies import DKPCA
+from fedkernel.strategies import DKPCA
 
 DEGREES = [0, 1, 2]
 every_degree = pytest.mark.parametrize("degree", DEGREES)

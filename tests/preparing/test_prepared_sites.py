@@ -9,19 +9,19 @@ from raw_tables import CATEGORIES, CLUSTERS, frames
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from experiments.commands.forecast_table import lines_of
-from experiments.config import read_config
-from experiments.running import plan, run_experiment
 from fedkernel import InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
+from fedkernel.experiments.commands.forecast_table import lines_of
+from fedkernel.experiments.config import read_config
+from fedkernel.experiments.running import plan, run_experiment
 from fedkernel.ground import OwnFileError
 from fedkernel.preparing import PrepareClient, fitted, from_text
 from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import EDGES, CountBelow, CountCells, SumSquares, TakePreparation
 from fedkernel.protocol import Guards, encode, is_seeded
 from fedkernel.site import read_outbox, reply_bounds, simulated_partition
+from fedkernel.strategies import DKPCA
 from fedkernel.wire import flower_internals
-from strategies import DKPCA
 
 
 def horizontal_nodes(folder, policy="", sites=None):

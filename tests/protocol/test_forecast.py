@@ -10,14 +10,14 @@ import pytest
 from cases import WINE
 from typer.testing import CliRunner
 
-from experiments import cli
-from experiments.baselines import cohort
-from experiments.commands.forecast_table import forecast_table, lines_of
-from experiments.config import read_config
-from experiments.running import plan
 from fedkernel import RBF
+from fedkernel.experiments import cli
+from fedkernel.experiments.baselines import cohort
+from fedkernel.experiments.commands.forecast_table import forecast_table, lines_of
+from fedkernel.experiments.config import read_config
+from fedkernel.experiments.running import plan
 from fedkernel.protocol import Forecast, KernelClient, Member, largest_forecast
-from strategies import (
+from fedkernel.strategies import (
     ADMMKPCA,
     DKPCA,
     CentroidKMeans,
@@ -157,7 +157,7 @@ def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, m
 def test_features_that_a_site_keeps_are_of_its_memory(monkeypatch):
     strategy, shards = FKKMeans(3, n_features=20), cohort(ROWS)
     with_them = strategy.forecast(shards).memory
-    monkeypatch.setattr("strategies.fk_kmeans_base.MOST_CACHED_BYTES", 0)
+    monkeypatch.setattr("fedkernel.strategies.fk_kmeans_base.MOST_CACHED_BYTES", 0)
     assert with_them - strategy.forecast(shards).memory == 8 * 20 * max(map(len, ROWS))
 
 

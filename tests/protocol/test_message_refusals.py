@@ -7,12 +7,19 @@ import numpy as np
 import pytest
 from random_messages import SCALARS
 
-from clients import diskpca, dkpca, fk_kmeans, landmark_base
-from clients.diskpca import DrawnRows, DrawUniformly, Total
-from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
-from clients.landmark_base import Sketch, SquaredLengths
-from clients.vfedpca import CapturedVariance, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
+from fedkernel.clients import diskpca, dkpca, fk_kmeans, landmark_base
+from fedkernel.clients.diskpca import DrawnRows, DrawUniformly, Total
+from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
+from fedkernel.clients.landmark_base import Sketch, SquaredLengths
+from fedkernel.clients.vfedpca import (
+    CapturedVariance,
+    IterateLocally,
+    LeadingVectors,
+    MeasureVariance,
+    Multiply,
+    Product,
+)
 from fedkernel.ground import ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.protocol import WIRE_VERSION, CarriesRows, Reply, Request, Shape, decode, encode

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_messages import OWN, SCALARS, messages
 
-from clients.admm_kpca import RowLetters
-from clients.diskpca import DrawnRows, Total
-from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel import Linear
+from fedkernel.clients.admm_kpca import RowLetters
+from fedkernel.clients.diskpca import DrawnRows, Total
+from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.peers import sealed_in
 from fedkernel.peers.letters import OVERHEAD

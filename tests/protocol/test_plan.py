@@ -12,10 +12,9 @@ from networks import admm, spread
 from pydantic import Field
 from refusals import refusing
 
-import strategies
-from clients.fk_kmeans import EmbedRows, MultiplyColumns
-from clients.landmark_base import SketchKernel
-from fedkernel import RBF, Laplacian, Linear
+from fedkernel import RBF, Laplacian, Linear, strategies
+from fedkernel.clients.fk_kmeans import EmbedRows, MultiplyColumns
+from fedkernel.clients.landmark_base import SketchKernel
 from fedkernel.ground import FloatArray, InputError
 from fedkernel.numerics import Kernel, RandomFeatures
 from fedkernel.protocol import (
@@ -35,9 +34,19 @@ from fedkernel.protocol import (
     reveals,
 )
 from fedkernel.site import reply_bounds
+from fedkernel.strategies import (
+    DKPCA,
+    CentroidKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from fedkernel.wire import RunSpec
-from strategies import DKPCA, CentroidKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 
 class Totals(Reply):

@@ -7,19 +7,19 @@ import pytest
 import reply_rules
 from raw_tables import CATEGORIES, frames
 
-from clients.admm_kpca import ADMMKPCAClient
-from clients.diskpca import DisKPCAClient
-from clients.dkpca import DKPCAClient
-from clients.fk_kmeans import FKKMeansClient
-from clients.kmeans_base import KMeansClient
-from clients.peer_vfedpca import PeerVFedPCAClient
-from clients.vfedpca import VFedPCAClient
 from fedkernel import RBF
+from fedkernel.clients.admm_kpca import ADMMKPCAClient
+from fedkernel.clients.diskpca import DisKPCAClient
+from fedkernel.clients.dkpca import DKPCAClient
+from fedkernel.clients.fk_kmeans import FKKMeansClient
+from fedkernel.clients.kmeans_base import KMeansClient
+from fedkernel.clients.peer_vfedpca import PeerVFedPCAClient
+from fedkernel.clients.vfedpca import VFedPCAClient
 from fedkernel.data import Prepare
 from fedkernel.ground import ProtocolError
 from fedkernel.preparing import PrepareClient
 from fedkernel.protocol import Eigenvalues
-from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
+from fedkernel.strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 ROWS = rng.standard_normal((60, 8))

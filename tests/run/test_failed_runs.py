@@ -11,20 +11,20 @@ from counting import Process
 from sklearn.datasets import load_wine
 from typer.testing import CliRunner
 
-from clients.dkpca import DKPCAClient
-from experiments import cli
-from experiments.config import read_config
-from experiments.results import read_failures, read_runs
-from experiments.running import run_experiment
+from fedkernel.clients.dkpca import DKPCAClient
 from fedkernel.engines.grpc.coordinator import serve
 from fedkernel.engines.grpc.node import Node
+from fedkernel.experiments import cli
+from fedkernel.experiments.config import read_config
+from fedkernel.experiments.results import read_failures, read_runs
+from fedkernel.experiments.running import run_experiment
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError, ProtocolError, value_object
 from fedkernel.run import FailedRun
 from fedkernel.site import site_of_job
 from fedkernel.site.client_app import client_app
+from fedkernel.strategies import DKPCA, RFKKMeans, VFedPCA
 from fedkernel.wire import Job, RunSpec
-from strategies import DKPCA, RFKKMeans, VFedPCA
 
 TEXT = """
 name = "tiny"

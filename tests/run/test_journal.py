@@ -28,9 +28,9 @@ from fedkernel.run import Journal, Result, run_resumption
 from fedkernel.run.journal import ASIDE, NAME
 from fedkernel.site import site_of_job
 from fedkernel.site.client_app import client_app
+from fedkernel.strategies import DisKPCA, FKKMeans
 from fedkernel.strategy.simulation import as_file
 from fedkernel.wire import Job, RunSpec, flower_internals
-from strategies import DisKPCA, FKKMeans
 
 ROWS = np.array_split(WINE, 3)
 METHODS = {

@@ -22,7 +22,7 @@ from fedkernel.run import Entry, Journal, Ledger
 from fedkernel.run.ledger import LetterEntry, Load
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
-from strategies import DKPCA, VFedAKPCA, VFedPCA
+from fedkernel.strategies import DKPCA, VFedAKPCA, VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]
 KINDS = ("floats_down", "bytes_down", "floats_up", "bytes_up", "rows_up")

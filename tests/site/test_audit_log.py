@@ -12,20 +12,20 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from named_sites import COMMON, NAMES, refused, run_on, spec, vertical
 from typer.testing import CliRunner
 
-from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
-from experiments import cli
-from experiments.commands.outbox import missing_from
-from experiments.commands.site_session import review_study
-from experiments.commands.study_text import read_study
 from fedkernel import Linear
+from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
+from fedkernel.experiments import cli
+from fedkernel.experiments.commands.outbox import missing_from
+from fedkernel.experiments.commands.site_session import review_study
+from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol import Receipt, share_text
 from fedkernel.site import OUTBOX, audit_log, read_outbox, read_policy
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.audit_log_reader import FIRST
 from fedkernel.site.raw_request import read_raw_request
+from fedkernel.strategies import DKPCA, UniformKPCA, VFedPCA
 from fedkernel.wire import Job, Study, flower_internals, to_content
-from strategies import DKPCA, UniformKPCA, VFedPCA
 
 
 @pytest.fixture(autouse=True)

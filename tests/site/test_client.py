@@ -10,9 +10,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.client import NumPyClient
 from named_sites import codeless
 
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
-from clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
 from fedkernel import RBF, Linear
+from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
+from fedkernel.clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.protocol import KernelClient, Receipt, Reply, Request, Shape, State, decode, encode
 from fedkernel.site import Site

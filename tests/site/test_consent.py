@@ -9,11 +9,11 @@ from cases import CLIENTS_OF_OURS
 from named_sites import COLUMNS, LENIENT, NAMES, TABLE, find, pinned, refused, run_on, vertical
 from networks import spread
 
-from clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
-from clients.diskpca import DisKPCAClient, DrawUniformly
-from clients.dkpca import FindLocalEigenpairs
-from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
+from fedkernel.clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
+from fedkernel.clients.diskpca import DisKPCAClient, DrawUniformly
+from fedkernel.clients.dkpca import FindLocalEigenpairs
+from fedkernel.clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.random_features import MOST_FEATURES
@@ -21,9 +21,9 @@ from fedkernel.peers import neighbours
 from fedkernel.peers.agreed_keys import SharedKeys
 from fedkernel.protocol import Receipt, Request, encode
 from fedkernel.site import allowed, check_own_pin, read_own_keys
+from fedkernel.strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
+from fedkernel.strategies.drawn_landmarks import DrawnLandmarkStrategy
 from fedkernel.wire import RunSpec
-from strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
-from strategies.drawn_landmarks import DrawnLandmarkStrategy
 
 
 def asked(client, request, **config):
@@ -259,7 +259,7 @@ def trap(tmp_path, monkeypatch):
     code = tmp_path / "code"
     code.mkdir()
     body = f"import pathlib\npathlib.Path({str(tmp_path / 'sprung')!r}).touch()\n"
-    body += "from clients.dkpca import DKPCAClient\nfrom fedkernel.numerics.kernels import Linear\n"
+    body += "from fedkernel.clients.dkpca import DKPCAClient\nfrom fedkernel.numerics.kernels import Linear\n"
     (code / "trap.py").write_text(body)
     monkeypatch.syspath_prepend(str(code))
     yield tmp_path / "sprung"

@@ -10,20 +10,20 @@ from named_sites import COLUMNS, COMMON_ROWS, NAMES, TABLE, settings_of, vertica
 from test_gate import Approved, study_of
 from typer.testing import CliRunner
 
-from clients.diskpca import DisKPCAClient
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs
-from experiments import cli
-from experiments.commands import policy_for_study
 from fedkernel import KernelClient, Linear, Prepare
+from fedkernel.clients.diskpca import DisKPCAClient
+from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from fedkernel.data import RawTable
+from fedkernel.experiments import cli
+from fedkernel.experiments.commands import policy_for_study
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import TABLE_SHARE, Guards, Member, allowed_numbers, encode, forecast_share, share_text
 from fedkernel.protocol.forecast import table_share
 from fedkernel.site import Policy, Site, approve, approved_policy
 from fedkernel.site.client_app import _own_entries
+from fedkernel.strategies import DKPCA, FKKMeans
 from fedkernel.strategy import simulation
-from strategies import DKPCA, FKKMeans
 
 
 def run_on_approved(nodes, study):

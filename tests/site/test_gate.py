@@ -11,10 +11,10 @@ from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from clients.diskpca import DrawUniformly, SketchPoints
-from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
-from clients.vfedpca import Multiply
 from fedkernel import Linear
+from fedkernel.clients.diskpca import DrawUniformly, SketchPoints
+from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
+from fedkernel.clients.vfedpca import Multiply
 from fedkernel.ground import InputError, RefusedError, derive_key
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import Step, is_seeded
@@ -23,6 +23,7 @@ from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.client_app import client_app
 from fedkernel.site.gate import Gate
 from fedkernel.site.raw_request import read_raw_request
+from fedkernel.strategies import ADMMKPCA, DKPCA, VFedPCA
 from fedkernel.wire import (
     HashedIds,
     HashIds,
@@ -38,7 +39,6 @@ from fedkernel.wire import (
     from_content,
     to_content,
 )
-from strategies import ADMMKPCA, DKPCA, VFedPCA
 
 SEED = 0
 

@@ -13,13 +13,13 @@ from scipy.linalg import hadamard
 from test_consent import asked
 from test_gate import PATIENTS, WINE, nodes_of
 
-from clients.diskpca import DisKPCAClient, SketchPoints
-from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
-from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
-from clients.kmeans_base import SampleCoreset, SolveLocally
-from clients.peer_vfedpca import NextBlock, PeerVectors
-from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel import RBF, Laplacian, Linear
+from fedkernel.clients.diskpca import DisKPCAClient, SketchPoints
+from fedkernel.clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
+from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
+from fedkernel.clients.kmeans_base import SampleCoreset, SolveLocally
+from fedkernel.clients.peer_vfedpca import NextBlock, PeerVectors
+from fedkernel.clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
@@ -27,8 +27,8 @@ from fedkernel.peers import Mailbox
 from fedkernel.protocol import Guards
 from fedkernel.protocol.guards import Probed, widen_span, width_range
 from fedkernel.site import Site, read_outbox
+from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 from fedkernel.strategy import simulation
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 N = 120

@@ -10,16 +10,17 @@ from flwr.app import ArrayRecord, Message
 from named_sites import NAMES, drawn_seed, settings_of, vertical
 from test_gate import Approved, Target, approve_at, nodes_of, study_of, target_of
 
-from clients.diskpca import DrawUniformly
-from clients.dkpca import FindLocalEigenpairs
-from clients.vfedpca import Multiply
 from fedkernel import RBF, Linear
+from fedkernel.clients.diskpca import DrawUniformly
+from fedkernel.clients.dkpca import FindLocalEigenpairs
+from fedkernel.clients.vfedpca import Multiply
 from fedkernel.ground import ProtocolError, RefusedError, ShareableError, noise_on
 from fedkernel.site import LEAST_MEMORY, Policy, approve, audit_log, copy_state, read_outbox, site_of_job
 from fedkernel.site.audit_log import Answer
 from fedkernel.site.gate import Gate
 from fedkernel.site.keys import own_secret
 from fedkernel.site.raw_request import read_raw_request
+from fedkernel.strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
 from fedkernel.wire import (
     HashedIds,
     HashIds,
@@ -37,7 +38,6 @@ from fedkernel.wire import (
     joint_seed,
     to_content,
 )
-from strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
 
 V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
 BLOCKS = [Multiply(block=V[:, place : place + 2]) for place in range(0, 40, 2)]
@@ -193,7 +193,7 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
         return np.zeros(2 * LEAST_MEMORY // 8)
 
     with monkeypatch.context() as patched:
-        patched.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", greedy)
+        patched.setattr("fedkernel.clients.dkpca.DKPCAClient.find_local_eigenpairs", greedy)
         assert "needs more than the 268,435,456 bytes of memory allowed (limits.run.memory)" in target.get(EIGENPAIRS)
     assert resource.getrlimit(resource.RLIMIT_AS) == limits
     assert target.lines[-1].rule == "limits.run.memory"
@@ -212,7 +212,7 @@ def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
             pass
         raise ShareableError("too late")
 
-    monkeypatch.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", slow)
+    monkeypatch.setattr("fedkernel.clients.dkpca.DKPCAClient.find_local_eigenpairs", slow)
     answers = [target.get(EIGENPAIRS) for _ in range(4)]
     assert answers[:2] == ["too late"] * 2
     assert all("s of computing are used up, of 0.3 allowed (limits.run.seconds)" in answer for answer in answers[2:])

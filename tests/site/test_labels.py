@@ -8,10 +8,10 @@ import pytest
 from named_sites import Sites, settings_of, write_csv
 from sklearn.datasets import load_iris
 
-from experiments.config import Experiment
-from experiments.running import run_experiment
 from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Request, Shape, Summed, once, to_sum
 from fedkernel.data import SiteFile, read_labels
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.running import run_experiment
 from fedkernel.ground import ProtocolError, value_object
 from fedkernel.models import load_model
 from fedkernel.testing import check_pair

@@ -15,12 +15,12 @@ from named_sites import LENIENT, refused
 from test_consent import rows_of_their_own
 from typer.testing import CliRunner
 
-from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
-from experiments.cli import app
 from fedkernel import RBF
+from fedkernel.clients.fk_kmeans import FKKMeansClient, MultiplyColumns
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
 from fedkernel.engines.grpc.frames import Welcome
 from fedkernel.engines.grpc.node import Node
+from fedkernel.experiments.cli import app
 from fedkernel.ground import InputError, ProtocolError, RefusedError
 from fedkernel.numerics import RandomFeatures
 from fedkernel.protocol import encode
@@ -28,7 +28,7 @@ from fedkernel.site import Policy, own_policy, resource_limits, site_of_job, wit
 from fedkernel.site.client_app import client_app
 from fedkernel.site.policy_defaults import USUAL_MESSAGE
 from fedkernel.site.resource_limits import USUAL_MEMORY, memory_limit, memory_within
-from strategies import FKKMeans
+from fedkernel.strategies import FKKMeans
 
 FEATURES = RandomFeatures(kernel=RBF(0.1), n_features=65536)
 GIGABYTE = 2**30

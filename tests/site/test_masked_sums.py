@@ -14,8 +14,8 @@ from scipy.stats import chisquare
 from test_gate import Approved, Target, approve_at, nodes_of, study_of
 from typer.testing import CliRunner
 
-from clients.centroid_kpca import CellSums, CentroidKPCAClient, SumCells
-from experiments import cli
+from fedkernel.clients.centroid_kpca import CellSums, CentroidKPCAClient, SumCells
+from fedkernel.experiments import cli
 from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.numerics import add_words, from_fixed_point, to_fixed_point
 from fedkernel.peers import KeyPair
@@ -23,8 +23,8 @@ from fedkernel.run import RunningProtocol
 from fedkernel.site import approve, audit_log, read_outbox, read_receipts
 from fedkernel.site.approval import signature_of
 from fedkernel.site.privacy_receipt import SpentPrivacy
+from fedkernel.strategies import CentroidKPCA
 from fedkernel.wire import Job, MaskedSum, MaskKeys, flower_internals, from_content, simulated_keys, sum_masked
-from strategies import CentroidKPCA
 
 LABEL = '["run", 3, "SumCells"]'
 KEYS = [simulated_keys(number, 5, "run") for number in range(5)]

@@ -6,13 +6,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from refusals import refusing
 from typer.testing import CliRunner
 
-from clients.diskpca import SketchPoints
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs
-from clients.fk_kmeans import FKKMeansClient, MultiplyColumns, MultiplyGram, SumFeatures
-from clients.kmeans_base import SampleCoreset
-from clients.vfedpca import Multiply
-from experiments import cli
 from fedkernel import RBF, Linear
+from fedkernel.clients.diskpca import SketchPoints
+from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
+from fedkernel.clients.fk_kmeans import FKKMeansClient, MultiplyColumns, MultiplyGram, SumFeatures
+from fedkernel.clients.kmeans_base import SampleCoreset
+from fedkernel.clients.vfedpca import Multiply
+from fedkernel.experiments import cli
 from fedkernel.ground import InputError, RefusedError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
@@ -21,8 +21,8 @@ from fedkernel.site.gate import Gate, RunProgress, Totals
 from fedkernel.site.policy import ReplySize
 from fedkernel.site.raw_request import RawRequest
 from fedkernel.site.study_check import check_run
+from fedkernel.strategies import DKPCA, PeerVFedPCA, RFKKMeans, VFedPCA
 from fedkernel.wire import Job, RunSpec, Study
-from strategies import DKPCA, PeerVFedPCA, RFKKMeans, VFedPCA
 
 KERNEL = {"type": "rbf", "gamma": 0.1}
 PLAN = (
@@ -38,8 +38,8 @@ SPECTRUM = ReplySize(
 def run(**more):
     table = {
         "id": "r",
-        "strategy": "strategies.dkpca:DKPCA",
-        "pair": "clients.dkpca:DKPCAClient",
+        "strategy": "fedkernel.strategies.dkpca:DKPCA",
+        "pair": "fedkernel.clients.dkpca:DKPCAClient",
         "sites": ["a", "b", "c"],
         "parameters": {"n_components": 20, "kernel": KERNEL},
         "plan": PLAN,

@@ -11,10 +11,10 @@ from scipy import sparse, stats
 from test_gate import Approved, Target, approve_at, nodes_of, study_of
 from typer.testing import CliRunner
 
-from clients.centroid_kpca import CentroidKPCAClient, SumCells, SumMoments
-from clients.landmark_base import MultiplyKernel, TakeComponents
-from experiments import cli
+from fedkernel.clients.centroid_kpca import CentroidKPCAClient, SumCells, SumMoments
+from fedkernel.clients.landmark_base import MultiplyKernel, TakeComponents
 from fedkernel.data import Prepare
+from fedkernel.experiments import cli
 from fedkernel.ground import InputError, ProtocolError, ShareableError
 from fedkernel.numerics import RBF, Linear, Polynomial
 from fedkernel.peers import KeyPair
@@ -22,8 +22,8 @@ from fedkernel.protocol import CarriesRows, Privacy, basis_of_privacy, bounded_r
 from fedkernel.run import RunningProtocol
 from fedkernel.site import Policy, approve, read_outbox, read_receipts, write_receipts
 from fedkernel.site.gate import Gate, RunProgress
+from fedkernel.strategies import DKPCA, CentroidKMeans, CentroidKPCA
 from fedkernel.wire import Job, MaskedSum, MaskKeys, Study, flower_internals, from_content
-from strategies import DKPCA, CentroidKMeans, CentroidKPCA
 
 COLUMNS = RBF(width="columns")
 KPCA, KMEANS = CentroidKPCA(2, COLUMNS, n_landmarks=6), CentroidKMeans(2, COLUMNS)

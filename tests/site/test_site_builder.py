@@ -16,8 +16,8 @@ from fedkernel.run.run_resumption import ResumingGrid
 from fedkernel.site import simulated_sites
 from fedkernel.site.context_state import Memory
 from fedkernel.site.result_files import result_writer
+from fedkernel.strategies import PeerVFedPCA, VFedPCA
 from fedkernel.wire import RunSpec, flower_internals
-from strategies import PeerVFedPCA, VFedPCA
 
 
 def test_a_site_is_known_by_its_name_or_its_number(tmp_path):

@@ -5,13 +5,13 @@ import pytest
 import scipy.stats
 from networks import admm, digits, judged, spread, unbalanced_digits
 
-from clients.admm_kpca import ADMMKPCAClient, ShareRows
 from fedkernel import RBF, ArcCosine, Linear, Polynomial
+from fedkernel.clients.admm_kpca import ADMMKPCAClient, ShareRows
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.ground.noise import system_normal
 from fedkernel.models import NodeComponents, center_blocks, load_model
 from fedkernel.numerics import SubspaceEmbedding, normalised_gram
-from strategies import ADMMKPCA, admm_kpca
+from fedkernel.strategies import ADMMKPCA, admm_kpca
 
 SMALL = RBF(gamma=3e-4)  # of digits of 8 x 8 pixels
 

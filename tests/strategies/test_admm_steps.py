@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import admm, spread
 
-from clients.admm_kpca import Cell, Progress, UpdateConsensus, UpdateDirection, penalty_bound
 from fedkernel import Linear
+from fedkernel.clients.admm_kpca import Cell, Progress, UpdateConsensus, UpdateDirection, penalty_bound
 from fedkernel.ground import ProtocolError
 from fedkernel.numerics import normalised_gram
 from fedkernel.peers import Letters, Mail, Topology
-from strategies import admm_kpca
+from fedkernel.strategies import admm_kpca
 
 
 def unit(X):

@@ -6,11 +6,11 @@ from sites import ask
 from sklearn.datasets import load_digits
 from sklearn.metrics import calinski_harabasz_score, normalized_mutual_info_score
 
-from clients.centroid_kmeans import CentroidKMeansClient
-from clients.centroid_kpca import FindLocalCenters
 from fedkernel import RBF, InputError, Linear
+from fedkernel.clients.centroid_kmeans import CentroidKMeansClient
+from fedkernel.clients.centroid_kpca import FindLocalCenters
 from fedkernel.protocol import Guards, Member, allowed_numbers
-from strategies import CentroidKMeans, CentroidKPCA, FKKMeans
+from fedkernel.strategies import CentroidKMeans, CentroidKPCA, FKKMeans
 
 DIGITS = load_digits()
 SHARDS = np.array_split(DIGITS.data, 4)

@@ -8,7 +8,8 @@ from scipy import sparse
 from sites import ask
 from sklearn.datasets import load_digits
 
-from clients.centroid_kpca import (
+from fedkernel import RBF, InputError, Linear, Polynomial
+from fedkernel.clients.centroid_kpca import (
     CellSums,
     CentroidKPCAClient,
     ColumnMoments,
@@ -17,11 +18,10 @@ from clients.centroid_kpca import (
     SumCells,
     SumMoments,
 )
-from fedkernel import RBF, InputError, Linear, Polynomial
 from fedkernel.ground import ProtocolError
 from fedkernel.numerics import MOST_LEAST, grouped_together, row_groups
 from fedkernel.protocol import Guards, Member, allowed_numbers
-from strategies import CentroidKPCA, DisKPCA, UniformKPCA
+from fedkernel.strategies import CentroidKPCA, DisKPCA, UniformKPCA
 
 DIGITS = load_digits()
 KERNEL = RBF(gamma=0.001)

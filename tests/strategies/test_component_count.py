@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from experiments.baselines import Baseline, counterpart
 from fedkernel import RBF, Laplacian, Linear
+from fedkernel.experiments.baselines import Baseline, counterpart
 from fedkernel.ground import InputError
 from fedkernel.numerics import align_signs
+from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from fedkernel.strategies.admm_kpca import ADMMKPCA
 from fedkernel.testing import Pair, a_run_takes_what_was_forecast
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
-from strategies.admm_kpca import ADMMKPCA
 
 
 def planted(spreads=(16.0, 14.0, 7.0, 0.02, 0.019, 0.018, 0.015, 0.014, 0.013), rows=60):

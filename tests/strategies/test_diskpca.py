@@ -8,14 +8,14 @@ import scipy.stats
 from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, dense, shards_of, strategy
 from sites import ask, drive, pooled
 
-from clients.diskpca import DisKPCAClient, DrawByLeverage, Leverages
-from clients.landmark_base import DrawnPositions
 from fedkernel import RBF, ArcCosine, Linear, Polynomial
+from fedkernel.clients.diskpca import DisKPCAClient, DrawByLeverage, Leverages
+from fedkernel.clients.landmark_base import DrawnPositions
 from fedkernel.ground import arrays
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import Member, Run
-from strategies import DisKPCA, UniformKPCA
-from strategies.leverage_sampling import _samples_per_client, score_by_leverage
+from fedkernel.strategies import DisKPCA, UniformKPCA
+from fedkernel.strategies.leverage_sampling import _samples_per_client, score_by_leverage
 
 
 @cache

@@ -6,13 +6,20 @@ from diskpca_runs import KERNELS, SMALL, K, shards_of, strategy
 from scipy import sparse
 from sites import ask
 
-from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, ScoreRows, SketchPoints
-from clients.landmark_base import MeasureCaptured, Sketch, TakeComponents, TakeLandmarks
 from fedkernel import RBF, InputError, Linear
+from fedkernel.clients.diskpca import (
+    DisKPCAClient,
+    DrawByDistance,
+    DrawByLeverage,
+    DrawUniformly,
+    ScoreRows,
+    SketchPoints,
+)
+from fedkernel.clients.landmark_base import MeasureCaptured, Sketch, TakeComponents, TakeLandmarks
 from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import CarriesRows, encode
-from strategies import DisKPCA, UniformKPCA
+from fedkernel.strategies import DisKPCA, UniformKPCA
 
 
 def test_draws_that_have_nothing_to_go_by_are_not_asked_for():

@@ -11,7 +11,7 @@ from sites import pooled
 from fedkernel import RBF, ArcCosine, InputError, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import GeneratedTable
 from fedkernel.ground import BLOCK_ROWS
-from strategies import DisKPCA
+from fedkernel.strategies import DisKPCA
 
 LARGE = np.concatenate([DIGITS] * 3)[:5000].astype(np.uint8) + np.arange(5000, dtype=np.uint8)[:, None] % 3
 

@@ -14,7 +14,7 @@ from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import sin_theta_error
 from fedkernel.run import RunSettings
-from strategies import DKPCA
+from fedkernel.strategies import DKPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::3]  # 60 x 13
 KERNELS = {

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from test_dkpca import KERNELS, WINE, cut, table_of
 
 from fedkernel import RBF, Laplacian, Linear
-from strategies import DKPCA
+from fedkernel.strategies import DKPCA
 
 
 @settings(max_examples=25, deadline=None)

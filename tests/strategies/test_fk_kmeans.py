@@ -11,17 +11,17 @@ from sites import drive, pooled
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
-from clients.fk_kmeans import CombineFeatures, FKKMeansClient, MultiplyColumns, SumFeatures, relative_rounding
-from clients.kmeans_base import Embedding, KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
+from fedkernel.clients.fk_kmeans import CombineFeatures, FKKMeansClient, MultiplyColumns, SumFeatures, relative_rounding
+from fedkernel.clients.kmeans_base import Embedding, KMeansClient
 from fedkernel.ground import BLOCK_ROWS
 from fedkernel.models import FeatureChain, recover_error
 from fedkernel.numerics import RandomFeatures, assign, k_means
 from fedkernel.protocol import CACHE_PREFIX, Guards, Member, Run
 from fedkernel.run import Result
+from fedkernel.strategies import FKKMeans, RFKKMeans
+from fedkernel.strategies.kmeans_base import distributed_kmeans
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
-from strategies import FKKMeans, RFKKMeans
-from strategies.kmeans_base import distributed_kmeans
 
 DIGITS = load_digits()
 K, S, D = 10, 12, 50
@@ -210,7 +210,7 @@ def test_dimensions_and_features_follow_from_the_clusters(fields, s, D):
 
 def test_a_client_does_not_hold_features_that_take_more_than_it_keeps(monkeypatch):
     """Beside the rows: blocks of features, and n r columns; the features of all rows would take 32 MB."""
-    monkeypatch.setattr("clients.fk_kmeans.MOST_CACHED_BYTES", 20000 * 200 * 8 - 1)
+    monkeypatch.setattr("fedkernel.clients.fk_kmeans.MOST_CACHED_BYTES", 20000 * 200 * 8 - 1)
     client = FKKMeansClient(np.random.default_rng(0).standard_normal((20000, 5)))
     ask = {"features": RandomFeatures(RBF(gamma=0.1), 200), "columns": 200}
     client.multiply_columns(MultiplyColumns(**ask, t=1))
@@ -225,7 +225,7 @@ def test_a_client_does_not_hold_features_that_take_more_than_it_keeps(monkeypatc
 
 @pytest.mark.parametrize(("most", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2, 2])], ids=["kept", "anew"])
 def test_without_cem_features_are_drawn_once_per_iteration_where_they_are_kept(monkeypatch, most, draws):
-    monkeypatch.setattr("clients.fk_kmeans.MOST_CACHED_BYTES", most)
+    monkeypatch.setattr("fedkernel.clients.fk_kmeans.MOST_CACHED_BYTES", most)
     drawn, whole, features = [], RandomFeatures.map, RandomFeatures(RBF(gamma=0.1), 10)
     monkeypatch.setattr(RandomFeatures, "map", lambda self, d, t, *dtype: drawn.append(t) or whole(self, d, t, *dtype))
     client = FKKMeansClient(DIGITS.data[:30] / 16)
@@ -240,7 +240,7 @@ def test_without_cem_features_are_drawn_once_per_iteration_where_they_are_kept(m
 
 @pytest.mark.parametrize(("most", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2])], ids=["kept", "anew"])
 def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others_are_taken(monkeypatch, most, draws):
-    monkeypatch.setattr("clients.fk_kmeans.MOST_CACHED_BYTES", most)
+    monkeypatch.setattr("fedkernel.clients.fk_kmeans.MOST_CACHED_BYTES", most)
     drawn, whole = [], RandomFeatures.map
 
     def counted(self, columns, draw=1, *dtype):

@@ -12,16 +12,16 @@ from scipy.spatial.distance import pdist
 from sites import drive, pooled
 from sklearn.datasets import load_digits
 
-from clients.diskpca import DisKPCAClient
-from clients.landmark_base import DrawnPositions
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
+from fedkernel.clients.diskpca import DisKPCAClient
+from fedkernel.clients.landmark_base import DrawnPositions
 from fedkernel.data import GeneratedTable
 from fedkernel.models import LandmarkPCA, kmeans_objective
 from fedkernel.protocol import Member, Run
 from fedkernel.run import Result
-from strategies import DisKPCA, SpectralKMeans, UniformKPCA
-from strategies.drawn_landmarks import Allotment, DrawnLandmarks, draw_uniformly
-from strategies.landmark_base import LowRankStep, kernel_pca, low_rank
+from fedkernel.strategies import DisKPCA, SpectralKMeans, UniformKPCA
+from fedkernel.strategies.drawn_landmarks import Allotment, DrawnLandmarks, draw_uniformly
+from fedkernel.strategies.landmark_base import LowRankStep, kernel_pca, low_rank
 
 DIGITS = load_digits()
 X = DIGITS.data[:400] / 16

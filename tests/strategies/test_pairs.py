@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from cases import CASES, ONE_OF_EACH
 
+from fedkernel.strategies import PeerVFedPCA
 from fedkernel.testing import SAME, parametrize_with_pairs
-from strategies import PeerVFedPCA
 
 each = pytest.mark.parametrize("case", CASES, ids=str)
 

@@ -9,12 +9,12 @@ from refusals import refusing
 from sklearn.datasets import load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from clients.peer_vfedpca import NextBlock, RelayedVectors, SubtreeProduct
 from fedkernel import RBF, Topology
+from fedkernel.clients.peer_vfedpca import NextBlock, RelayedVectors, SubtreeProduct
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import sin_theta_error
 from fedkernel.peers import Mailbox, distances, neighbours
-from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
+from fedkernel.strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data[::2])
 N = len(WINE)

@@ -12,13 +12,13 @@ from refusals import refusing
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
-import clients.vfedpca
-from clients.eigenvector_merging import merge_eigenpairs, merging_weights
-from clients.vfedpca import Multiply, VFedPCAClient
 from fedkernel import RBF, Linear, Sigmoid
+from fedkernel.clients import vfedpca
+from fedkernel.clients.eigenvector_merging import merge_eigenpairs, merging_weights
+from fedkernel.clients.vfedpca import Multiply, VFedPCAClient
 from fedkernel.data import PartitionSpec, split
 from fedkernel.numerics import Eigenpairs, sin_theta_error
-from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
+from fedkernel.strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30
 WINE = load_wine().data[::2]  # neither centred nor scaled
@@ -216,11 +216,11 @@ def test_bad_input_is_one_sentence(build, text):
 def test_tall_tables_are_iterated_in_their_columns_coordinates_with_the_same_result(pair, monkeypatch):
     shards = [np.random.default_rng(i).standard_normal((600, 20)) * 0.9 ** np.arange(20) for i in range(3)]
     found = []
-    shortened = clients.vfedpca.low_rank
-    monkeypatch.setattr(clients.vfedpca, "low_rank", lambda *args: (found.append(shortened(*args)), found[-1])[1])
+    shortened = vfedpca.low_rank
+    monkeypatch.setattr(vfedpca, "low_rank", lambda *args: (found.append(shortened(*args)), found[-1])[1])
     short = pair.fit(shards)
     assert len([low for low in found if low is not None]) == len(shards)
-    monkeypatch.setattr(clients.vfedpca, "low_rank_pays", lambda *_: False)
+    monkeypatch.setattr(vfedpca, "low_rank_pays", lambda *_: False)
     full = pair.fit(shards)
     assert len(found) == len(shards)
     for client in range(3):
@@ -236,8 +236,8 @@ def test_a_large_table_is_never_copied_and_has_the_same_result(merge, center, mo
     strategy = VFedPCA(2, merge=merge, rounds=2, center=center)
     small = strategy.fit(shards, evaluate=True)
     new = strategy.transform(small.model, shards, [shard[:50] for shard in shards])
-    monkeypatch.setattr(clients.vfedpca, "MOST_CACHED_BYTES", 0)
-    monkeypatch.setattr(clients.vfedpca, "CENTRED_ROWS", 256)
+    monkeypatch.setattr(vfedpca, "MOST_CACHED_BYTES", 0)
+    monkeypatch.setattr(vfedpca, "CENTRED_ROWS", 256)
     request = Multiply(center=center, block=small.model.eigenvectors_)
     client = VFedPCAClient(shards[0])
     tracemalloc.start()

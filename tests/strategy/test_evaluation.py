@@ -12,16 +12,16 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
-from clients.kmeans_base import CountClusters, KMeansClient, MeasureClusters, SharedRows
-from experiments.config import Experiment
-from experiments.results import recommendations
-from experiments.running import run_experiment
 from fedkernel import RBF, Laplacian, Linear
+from fedkernel.clients.kmeans_base import CountClusters, KMeansClient, MeasureClusters, SharedRows
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.results import recommendations
+from fedkernel.experiments.running import run_experiment
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.models import KernelKMeans, compare_classes, compute_metrics, metric_of
 from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run
-from strategies import (
+from fedkernel.strategies import (
     DKPCA,
     CentroidKMeans,
     DisKPCA,
@@ -33,8 +33,8 @@ from strategies import (
     VFedAKPCA,
     VFedPCA,
 )
-from strategies.cluster_count import best_division
-from strategies.cluster_stability import compare_clusters
+from fedkernel.strategies.cluster_count import best_division
+from fedkernel.strategies.cluster_stability import compare_clusters
 
 LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)
 EVERY = 10**6  # points of a coreset: all

@@ -8,17 +8,17 @@ from model_files import contents
 from named_sites import LENIENT, NAMES, Sites, settings_of
 from sklearn.metrics import adjusted_rand_score
 
-from clients.kmeans_base import CommonCenters, CompareClusters, Embedding, KMeansClient
-from experiments.config import Experiment
-from experiments.running import plan, run_experiment, study_of
 from fedkernel import RBF
+from fedkernel.clients.kmeans_base import CommonCenters, CompareClusters, Embedding, KMeansClient
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.running import plan, run_experiment, study_of
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import adjusted_rand, adjusted_rand_within
 from fedkernel.protocol import Guards, Step
 from fedkernel.run.server_app import server_app
 from fedkernel.site import read_outbox
+from fedkernel.strategies import RFKKMeans
 from fedkernel.wire import Job, Study, flower_internals
-from strategies import RFKKMeans
 
 SEEDS, STEP = [0, 1, 2], 5
 METHOD = {"name": "RFK", "method": "RFKKMeans", "n_clusters": 3, "n_features": 20}

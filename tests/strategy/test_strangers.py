@@ -14,11 +14,11 @@ import pytest
 from federation import NAMES, Ready, federation
 from refusals import refusing
 
-from experiments.config import Experiment
-from experiments.results import read_runs
-from experiments.running import plan
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines.flwr_command import write_app
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.results import read_runs
+from fedkernel.experiments.running import plan
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import InputError, ProtocolError, own_short_names
 from fedkernel.models import load_model, save_model
@@ -75,7 +75,7 @@ def fedkernel(*arguments, cwd):
 
 COMMANDS = """
 import json, sys
-from experiments.cli import app
+from fedkernel.experiments.cli import app
 for arguments in json.loads(sys.argv[1]):
     print(">", *arguments, flush=True)
     app(arguments, standalone_mode=False)
@@ -225,7 +225,9 @@ def test_a_bundle_holds_the_code_that_its_job_names(lab, tmp_path):
         partition=PartitionSpec(kind="horizontal"),
     )
     app = write_app(tmp_path / "app", Job(runs=[run], apps=APPS), [])
-    assert {path.name for path in app.iterdir()} == {"clients", "fedkernel", "my_lab", "pyproject.toml", "strategies"}
+    assert {path.name for path in app.iterdir()} == {"fedkernel", "my_lab", "pyproject.toml"}
+    assert (app / "fedkernel" / "strategies").is_dir()
+    assert not (app / "fedkernel" / "experiments").exists()
     own = [path.name for path in sorted((lab / "my_lab").glob("*.py"))]
     assert sorted(path.name for path in (app / "my_lab").iterdir()) == own
     project = tomllib.loads((app / "pyproject.toml").read_text())

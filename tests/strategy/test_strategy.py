@@ -12,9 +12,9 @@ from flwr.serverapp.strategy import Strategy
 from refusals import refusing
 from sklearn.base import clone
 
-from clients.dkpca import DKPCAClient
-from clients.vfedpca import VFedPCAClient
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Request, Sigmoid, State
+from fedkernel.clients.dkpca import DKPCAClient
+from fedkernel.clients.vfedpca import VFedPCAClient
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.ground import InputError, value_object
@@ -22,8 +22,18 @@ from fedkernel.protocol import KernelClient
 from fedkernel.run import RunSettings
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
+from fedkernel.strategies import (
+    ADMMKPCA,
+    DKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 from fedkernel.strategy import KernelStrategy
-from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 SHARDS = [rng.standard_normal((12, d)) * scale for d, scale in ((3, 1), (2, 2), (4, 0.5))]
@@ -221,14 +231,16 @@ def test_a_class_that_other_processes_cannot_import_is_refused_before_an_engine_
     monkeypatch.setitem(ENGINES, engine, None)
     in_a_script = type("Own", (DKPCA,), {"__module__": "__main__"})
     inside = type("Inside", (DKPCA,), {"__module__": __name__})  # of this function
-    of_that_name = type("DKPCA", (DKPCA,), {"__module__": "strategies.dkpca"})  # others would import the one there
+    of_that_name = type(
+        "DKPCA", (DKPCA,), {"__module__": "fedkernel.strategies.dkpca"}
+    )  # others would import the one there
     client = type("OwnClient", (DKPCAClient,), {"__module__": "__main__", "answers": DKPCAClient.answers})
     its_client = type("Outside", (DKPCA,), {"__module__": __name__, "client": client})
     monkeypatch.setattr(f"{__name__}.Outside", its_client, raising=False)
     for strategy, sentence in (
         (in_a_script, "Own is in a script or notebook, which other processes cannot import; put it in"),
         (inside, "other processes cannot import test_strategy:Inside; put it in a module"),
-        (of_that_name, "other processes cannot import strategies.dkpca:DKPCA"),
+        (of_that_name, "other processes cannot import fedkernel.strategies.dkpca:DKPCA"),
         (its_client, "OwnClient is in a script or notebook"),
     ):
         assert strategy(2).fit(SHARDS).model.n_components == 2

@@ -9,14 +9,14 @@ from flwr.serverapp.strategy import Strategy
 from test_strategy import grid_of
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from experiments.config import Experiment
-from experiments.running import run_experiment
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.running import run_experiment
 from fedkernel.ground import InputError, blas_threads
 from fedkernel.numerics import widths
 from fedkernel.run import RunSettings
 from fedkernel.run.server_app import server_app
+from fedkernel.strategies import VFedPCA
 from fedkernel.wire import Job, RunSpec, flower_internals
-from strategies import VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 3)) for client in range(3)]
 MACHINE = 3

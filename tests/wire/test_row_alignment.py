@@ -28,8 +28,8 @@ from named_sites import (
 )
 from scipy import sparse
 
-from clients.dkpca import FindLocalEigenpairs
 from fedkernel import Linear, wire
+from fedkernel.clients.dkpca import FindLocalEigenpairs
 from fedkernel.data import Prepare, RawTable
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.preparing import TableToPrepare
@@ -37,8 +37,8 @@ from fedkernel.run import common_rows, row_matching
 from fedkernel.run.row_matching import check_same_columns
 from fedkernel.site import find_rows
 from fedkernel.site.row_order import check_rows_apart, read_key, row_contents, row_hashes
+from fedkernel.strategies import DKPCA, FKKMeans, VFedPCA
 from fedkernel.wire import HASH_BYTES, flower_internals, hash_ids, to_content
-from strategies import DKPCA, FKKMeans, VFedPCA
 
 
 def hashed(id_, key=b"", seed=0):

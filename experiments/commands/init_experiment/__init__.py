@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from experiments.commands.console import print_line
+from fedkernel.experiments.commands.console import print_line
 from fedkernel.ground import InputError
 
 TEMPLATES = Path(__file__).parent
@@ -54,9 +54,9 @@ def _write_sites(folder: Path, text: str) -> None:
     """Write a study of three sites with all that they need, and print a command for each process."""
     from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - the help does not wait for these
 
-    from experiments.commands import read_study  # noqa: PLC0415
-    from experiments.commands.policy import TEMPLATE  # noqa: PLC0415
     from fedkernel.engines.grpc import make_certificates  # noqa: PLC0415
+    from fedkernel.experiments.commands import read_study  # noqa: PLC0415
+    from fedkernel.experiments.commands.policy import TEMPLATE  # noqa: PLC0415
     from fedkernel.peers import KeyPair  # noqa: PLC0415
     from fedkernel.site import approve  # noqa: PLC0415
 

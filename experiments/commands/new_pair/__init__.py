@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from experiments.commands.console import print_line
+from fedkernel.experiments.commands.console import print_line
 from fedkernel.ground import InputError
 
 FILES = {
