@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         to_each,
         to_sum,
     )
-    from fedkernel.run import Result
+    from fedkernel.run import Result, show_progress
     from fedkernel.strategies import (
         ADMMKPCA,
         DKPCA,
@@ -122,6 +122,7 @@ __all__ = [
     "load_model",
     "once",
     "repeated",
+    "show_progress",
     "sort_mail",
     "to_all",
     "to_each",

@@ -19,8 +19,8 @@ from rich.text import Text
 from typer import Option
 
 from fedkernel.experiments.commands.command_group import Group
-from fedkernel.experiments.commands.progress import ProgressReporter
 from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
+from fedkernel.run import ProgressReporter
 
 log = logging.getLogger("fedkernel.command")
 output = Console()

@@ -61,8 +61,9 @@ class FormerNames(Loader):
         first = name.partition(".")[0]
         if first not in self.names:
             return None
-        found, own = PathFinder.find_spec(first), Path(str(find_spec(f"fedkernel.{first}").origin))
-        if found is not None and (found.origin is None or not own.samefile(found.origin)):
+        own, found = find_spec(f"fedkernel.{first}"), PathFinder.find_spec(first)
+        files = [Path(str(spec.origin)) for spec in (own, found) if spec is not None]
+        if own is None or not all(file.exists() and file.samefile(files[0]) for file in files):
             return None
         warn(f"{name} is now fedkernel.{name}; the former name goes with the next version", DeprecationWarning, 2)
         return ModuleSpec(name, self)

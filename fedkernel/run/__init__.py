@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedkernel.run.flower_grids import CHECK_SECONDS, MessageGrid, Serialise
     from fedkernel.run.journal import Journal, remove_journal
     from fedkernel.run.ledger import Account, Entry, Ledger
+    from fedkernel.run.progress import ProgressReporter, show_progress
     from fedkernel.run.result import Result, read_ledger
     from fedkernel.run.result_plot import HUES, MARKERS, MOST_ROWS, STYLE, rows_to_draw, two_coordinates
     from fedkernel.run.result_transport import NOT_RUN, FailedRun

@@ -16,14 +16,14 @@ from rich.console import Console
 from sklearn.datasets import load_iris
 
 from fedkernel.engines.grpc.connections import report_failed_handshakes
-from fedkernel.experiments.commands import console, logging_setup, progress
+from fedkernel.experiments.commands import console, logging_setup
 from fedkernel.experiments.commands.console import PrintLog, print_status
 from fedkernel.experiments.commands.logging_setup import server_log, site_log
-from fedkernel.experiments.commands.progress import ProgressReporter
 from fedkernel.experiments.commands.prometheus import Metrics, serving_metrics
 from fedkernel.ground import EngineError, InputError, format_duration
 from fedkernel.protocol import Member
-from fedkernel.run import events, log_event
+from fedkernel.run import ProgressReporter, events, log_event, progress, show_progress
+from fedkernel.sklearn import FederatedPCA
 from fedkernel.strategies import VFedPCA
 
 IRIS = load_iris().data
@@ -75,6 +75,16 @@ def test_a_round_that_lasts_is_told_with_whom_it_waits_for(monkeypatch):
     assert line in quiet
     assert "run r: phase SumRows, round 3 of at most 41, 3 of 3 sites answered, about 76 min left at most" in told
     assert not any("3 of 3" in text for text in quiet), "a phase that is over within the time is not told"
+
+
+def test_in_python_the_state_is_a_line_on_standard_error_or_a_function_s_argument(capsys):
+    told, pair = [], VFedPCA(merge="eigenvalue", rounds=3)
+    with show_progress(told.append):
+        FederatedPCA(1, method=pair, sites=2).fit(IRIS)
+    assert [text.split(", ")[1] for text in told] == [f"round {number} of 4" for number in (1, 2, 3, 4)]
+    with show_progress():
+        pair.fit([IRIS[:, :2], IRIS[:, 2:]])
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fedkernel.ground import format_duration
-from fedkernel.run import Observer
+from fedkernel.run.events import Observer
 
 REPORT_SECONDS = 30.0
 """Seconds after which a line is due."""
@@ -136,3 +137,20 @@ class ProgressReporter(Observer):
                     self._report(self._state)
             finally:
                 self.release()
+
+
+@contextmanager
+def show_progress(show: Callable[[str], object] | None = None) -> Iterator[None]:
+    """Show the state of runs while a block lasts: phase, round, sites that answered, time left.
+
+    As in ``with fedkernel.show_progress(): strategy.fit(shards)``. `show`: a function that is called with the text as
+    each round begins; None: a line on standard error, or below a notebook's cell, which goes at the end.
+    """
+    if show is not None:
+        with ProgressReporter(print, show=show):
+            yield
+        return
+    from rich.console import Console  # noqa: PLC0415 - takes 0.1 s
+
+    with Console(stderr=True).status("no run has begun") as status, ProgressReporter(print, show=status.update):
+        yield
