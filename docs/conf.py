@@ -35,6 +35,7 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
 
