@@ -9,6 +9,9 @@ BIN = $(VENV)/bin
 PIP = $(if $(shell command -v uv),uv pip install --python $(BIN)/python,$(BIN)/python -m pip install --disable-pip-version-check)
 INSTALL = .ci/say "installing what fedkernel needs into $(VENV)" $(PIP) --quiet --constraint constraints.txt
 
+# As `make docs SPHINX="-D plot_gallery=0"`, which runs no example of the gallery
+SPHINX ?=
+
 # OpenBLAS' kernels, whose last bits differ; SkylakeX takes a processor with AVX-512
 PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 # One that this processor would not take by itself, and the tests where a last bit could decide what is a direction
@@ -64,7 +67,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.docs
-	$(BIN)/sphinx-build -W --keep-going -j 2 docs build/docs
+	$(BIN)/sphinx-build -W --keep-going -j 2 $(SPHINX) docs build/docs
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py

@@ -161,7 +161,7 @@ def main() -> None:
         f"{len(above)} runs take more floats than the whole table has, {unsaid} of them without a finding that says so"
     )
     lead = (__doc__ or "").split("\n\n", 1)[1]
-    text = ["# What whoever sets nothing gets", "", lead.strip(), ""]
+    text = ["# Every pair at its defaults", "", lead.strip(), ""]
     text += [f"{said}. FK k-means takes {' to '.join(map(str, sorted({min(waits), max(waits)})))} rounds.", ""]
     text += ["Written by `make defaults`. Floats are those up, as a share of N d; findings by their kind, such as:", ""]
     text += [f"- {kind}: {sentence}" for kind, sentence in sorted(sentences.items())]

@@ -26,7 +26,7 @@ from fedkernel.ground.parallel import usable_cores
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "performance.md"
 HISTORY = HERE / "history" / "performance.jsonl"
-TITLE = """# How long it takes
+TITLE = """# Running times
 
 Written by `make performance`, which measures all of it: no number here is kept by hand. Seconds are of one machine,
 and of a busy one they are larger; ratios and slopes are what to read. {machine}

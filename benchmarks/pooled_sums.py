@@ -78,7 +78,7 @@ def write(results):
         f"| {name} | {kind} | {' | '.join(map(cell, results[name][kind]))} |" for name in results for kind in KINDS
     ]
     lines += ["", f"Fewer sums than a row has entries: {', '.join(few)}."]
-    text = ["# What any pair's sums give back", "", (__doc__ or "").strip(), "", *lines]
+    text = ["# Rows recovered from sums", "", (__doc__ or "").strip(), "", *lines]
     (DOCS / "results" / "pooled-sums.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     draw(results)
 

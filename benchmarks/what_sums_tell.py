@@ -251,7 +251,7 @@ def main():
     for n, d in SHAPES:
         for sites in (3, 20):
             at_defaults(of["wine"] if n == 178 else made_up(n, d), sites, arguments.seconds)
-    lead = ["# What numbers give back of a table", "", (__doc__ or "").strip(), ""]
+    lead = ["# Tables recovered from numbers", "", (__doc__ or "").strip(), ""]
     OUT.write_text("\n".join([*lead, *LINES]) + "\n", encoding="utf-8")
 
 

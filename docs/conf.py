@@ -35,6 +35,7 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
 
@@ -55,6 +56,7 @@ html_css_files = ["fedkernel.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "fedkernel"},
+    "header_links_before_dropdown": 7,
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],

@@ -1,11 +1,13 @@
 """Pages of the site that have their source elsewhere, and links that lead from docs/ into the checkout."""
 
+import inspect
 import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedkernel.data import datasets, partition
 from fedkernel.experiments.commands.schema import schema_of_experiments
 
 DOCS = Path(__file__).parent
@@ -20,6 +22,8 @@ PROJECT = {
     "CODE_OF_CONDUCT.md": "code-of-conduct",
 }
 """Page in project/ of each file of the checkout that the site has, too."""
+MODULES = {"DataSpec": datasets, "PartitionSpec": partition}
+"""Modules whose docstrings say more of a table's keys."""
 LINK = re.compile(r"(\[[^\]]*\])\(([^():#\s]+)(#[^()\s]*)?\)")
 
 
@@ -48,11 +52,11 @@ def words_of(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return "table"
     if schema.get("type") == "array":
-        of = words_of(schema["items"]) if schema.get("items") else ""
-        return "list of tables" if of == "table" else f"list of {of or 'values'}"
+        of = words_of(schema["items"]) if schema.get("items") else "values"
+        return "list of " + re.sub(r"\b(table|number)\b", r"\1s", of)
     names = {"integer": "whole number", "string": "text", "boolean": "`true` or `false`", "object": "table"}
     bounds = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
-    limits = [f"{word} {schema[key]:g}" for key, word in bounds.items() if key in schema]
+    limits = [f"{word} {schema[key]:g}" for key, word in bounds.items() if schema.get(key, 2**63) < 2**63]
     return " ".join([names.get(schema.get("type", ""), schema.get("type", "any value")), *limits])
 
 
@@ -63,7 +67,8 @@ def table_of(schema: Mapping[str, Any]) -> str:
         default = "(needed)" if key in schema.get("required", ()) else ""
         if each.get("default") not in (None, "", [], {}) and not isinstance(each["default"], dict):
             default = f"`{json.dumps(each['default'])}`"
-        cells = f"`{key}`", words_of(each), default, each.get("description", "")
+        meaning = re.sub(r"docs/([\w/-]+)\.md", r"[\1](/\1.md)", each.get("description", ""))
+        cells = f"`{key}`", words_of(each), default, meaning
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -96,7 +101,9 @@ Written from the schema that `fedkernel schema` prints for editors. How the part
     sections = [head + table_of(schema)]
     for name, of in keys.items():
         table = schema["$defs"][name]
-        sections.append(f"## `{'`, `'.join(of)}`: {name}\n\n{table['description']}\n\n{table_of(table)}")
+        more = inspect.cleandoc(MODULES[name].__doc__).partition("\n")[2] if name in MODULES else ""
+        head = f"## `{'`, `'.join(of)}`: {name}\n\n{table['description']}\n"
+        sections.append("\n".join([head, table_of(table), f"{more}\n"]))
     return "\n".join(sections)
 
 

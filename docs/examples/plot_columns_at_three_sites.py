@@ -3,8 +3,8 @@ Columns at three sites
 ======================
 
 Three laboratories have measured the same 178 wines, each other properties. They want kernel PCA's picture of all
-properties together, and none wants to send its measurements. `strategies.DKPCA` finds it in one round: each site sends
-eigenpairs of its own kernel matrix, and the coordinator multiplies what they stand for.
+properties together, and none wants to send its measurements. `fedkernel.strategies.DKPCA` finds it in one round: each
+site sends eigenpairs of its own kernel matrix, and the coordinator multiplies what they stand for.
 """
 
 import matplotlib.pyplot as plt

@@ -14,7 +14,11 @@ from fedkernel.experiments.results import Spread
 
 
 class _RoundCriteria(ClaimCriteria):
-    """Base of criteria about a value in the rounds of some methods, by outer iteration (see `by_iteration`)."""
+    """Base of criteria about a value in the rounds of some methods, by outer iteration (see `by_iteration`).
+
+    - `value`: name of the value.
+    - `of`: names of the methods.
+    """
 
     value: str
     of: list[str] = pydantic.Field(min_length=1)
@@ -28,8 +32,9 @@ class _RoundCriteria(ClaimCriteria):
 class Rate(_RoundCriteria):
     """Criterion on the slope of log value against log t, mean over seeds; -1 is 1 / t.
 
-    Iterations before `from` or with value 0 do not count. With `deviation` it is the slope of the standard deviation
-    over seeds; its standard error is the jackknife's, from the slopes without one seed each.
+    - `from`: first iteration that counts; those with value 0 do not.
+    - `deviation`: the slope is that of the standard deviation over seeds; its standard error is the jackknife's, from
+      the slopes without one seed each.
     """
 
     check: Literal["rate"]
@@ -64,7 +69,10 @@ class Rate(_RoundCriteria):
 
 
 class Overlap(_RoundCriteria):
-    """Criterion on the distance of two methods' curves, |a - b| / max(|a|, |b|), at every common iteration and seed."""
+    """Criterion on the distance of two methods' curves, |a - b| / max(|a|, |b|), at every common iteration and seed.
+
+    - `within`: largest distance.
+    """
 
     check: Literal["overlap"]
     of: list[str] = pydantic.Field(min_length=2, max_length=2)
@@ -88,8 +96,8 @@ class Overlap(_RoundCriteria):
 class Bounded(_RoundCriteria):
     """Criterion on a value of the rounds at every iteration, for every seed.
 
-    With `times_t` the limits are for t times the value, below c / t where `at_most` is c; with `average` for the mean
-    over the iterations, mean over seeds.
+    - `times_t`: the limits are for t times the value, below c / t where `at_most` is c.
+    - `average`: the limits are for the mean over the iterations, mean over seeds.
     """
 
     check: Literal["bounded"]

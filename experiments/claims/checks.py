@@ -28,7 +28,12 @@ Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
 
 
 class Value(ClaimCriteria):
-    """Criterion on a figure of a method's runs, mean over seeds; `best`: only at the best setting."""
+    """Criterion on a figure of a method's runs, mean over seeds.
+
+    - `metric`: name of the figure.
+    - `of`: name of the method.
+    - `best`: only the best setting counts.
+    """
 
     check: Literal["value"]
     metric: Measured
@@ -53,7 +58,8 @@ class Value(ClaimCriteria):
 class Comparison(ClaimCriteria):
     """Criterion on the ratio or difference of two methods' figures with the same seed, mean over seeds.
 
-    - `of`, `to`: several methods only with `at`.
+    - `metric`: name of the figures.
+    - `of`, `to`: names of the two methods, the latter divided by or subtracted; several only with `at`.
     - `where_of`, `where_to`: as `where`, for one side only. Settings are compared that have the values of all other
       parameters in common.
     - `best`: on each side only the setting counts where its metric is best on average.

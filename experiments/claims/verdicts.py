@@ -75,6 +75,7 @@ class ClaimCriteria(pydantic.BaseModel, ABC):
     """Table ``[[claim]]``: a paper's sentence and the limits of a number from the runs.
 
     - `text`: the sentence.
+    - `check`: type of the criterion, which decides the other keys.
     - `kind`: an identity cannot fail in a correct program, whatever the data. An untestable sentence is about settings
       that the experiment only has a stand-in for: the number is shown, and decides nothing.
     - `why`: a remark after the numbers; required of untestable sentences.

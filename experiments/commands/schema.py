@@ -9,18 +9,29 @@ from typer import echo
 
 
 def schema_of_experiments() -> dict[str, Any]:
-    """Return the JSON schema of an experiment's file; each key is described as in the docstring of its table."""
-    from fedkernel.experiments.config import Experiment  # noqa: PLC0415 - imports pydantic, which the help does not wait for
+    """Return the JSON schema of an experiment's file; each key is described as in its table's or a base's docstring."""
+    # pydantic is imported, which the help does not wait for
+    from fedkernel.data import SiteFile  # noqa: PLC0415
+    from fedkernel.experiments.claims.along_rounds import Bounded  # noqa: PLC0415
+    from fedkernel.experiments.config import Experiment  # noqa: PLC0415
 
     schema = Experiment.model_json_schema()
+    bases = [_described(str(kind.__doc__))[1] for kind in (*Bounded.__mro__[2:0:-1], SiteFile)]
     for table in (schema, *schema["$defs"].values()):
-        summary, *entries = re.split(r"^- (?=`)", inspect.cleandoc(table.get("description", "")), flags=re.MULTILINE)
-        table["description"] = summary.strip()
-        for entry in entries:
-            names, _, text = entry.partition(": ")
-            for name in re.findall(r"`(\w+)`", names):
-                table.get("properties", {}).get(name, {})["description"] = " ".join(text.split())
+        table["description"], own = _described(table.get("description", ""))
+        for described in (own, *bases):
+            for name in described.keys() & table.get("properties", {}).keys():
+                table["properties"][name].setdefault("description", described[name])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A fedkernel experiment"}
+
+
+def _described(docstring: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring without its list of names, and the description of each."""
+    summary, *entries = re.split(r"^- (?=`)", inspect.cleandoc(docstring), flags=re.MULTILINE)
+    parts = [entry.partition(": ") for entry in entries]
+    return summary.strip(), {
+        name: " ".join(text.split()) for names, _, text in parts for name in re.findall(r"`(\w+)`", names)
+    }
 
 
 def schema() -> None:

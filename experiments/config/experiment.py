@@ -44,9 +44,12 @@ SWEEPABLE = ("data", "partition", "prepare", "privacy", "strategy", "baseline")
 class Experiment(pydantic.BaseModel):
     """Validated configuration of an experiment, with the text of its file.
 
-    - `name`, `title`: name of the experiment and of the default output folder, and heading of the report.
+    - `name`: name of the experiment and of its default output folder.
+    - `title`: heading of the report.
     - `seeds`: every method runs once per seed, which decides the partition and all that is random.
-    - `deadline`, `deadlines`: seconds that a round may take, and those of a phase, such as a request's name.
+    - `engine`: local, ray, grpc or superlink.
+    - `deadline`: seconds that a round may take.
+    - `deadlines`: seconds by phase, such as a request's name.
     - `quorum`: number or fraction of clients that must remain for a run to go on without a lost one, in rounds where
       its method can; by default all must.
     - `threads`: BLAS threads of each client, of the coordinator and of computations here.
@@ -57,13 +60,18 @@ class Experiment(pydantic.BaseModel):
     - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes.
     - `privacy`: noise on these sums, for differential privacy.
     - `folder`: base of relative paths of data: an absolute path, by default the folder of the file.
-    - `data`: with absolute paths.
+    - `data`: a data set, files or sites; relative paths count from `folder`.
+    - `partition`: division of a data set among clients.
     - `prepare`: preparation of the clients' tables before the method, by the sites together.
+    - `strategy`: federated methods, as a table each.
+    - `baseline`: methods to compare these with.
     - `sweep`: by dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the
       values to run through; several sweeps are combined.
     - `case`: values that go together, by dotted path, such as a data set and its kernel. Each is combined with the
       sweeps; tables and figures name a case by its first value, which may be a name, ``case = "..."``. Cases of several
       kinds, ``[[case.KIND]]``, are combined with each other too.
+    - `report`: figures and metrics of the report.
+    - `paper`: the paper's result that the experiment repeats.
     - `claim`: sentences of a paper to check against the runs.
     - `quick`: changes by ``--quick``, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled set, fewer
       rounds and settings.

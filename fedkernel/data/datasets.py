@@ -71,7 +71,7 @@ class DataSpec:
 
     Rows are chosen first (`classes`, `rows` or `share`), then values are scaled, and then the table is `transposed`.
 
-    - `name`: as in this module's docstring.
+    - `name`: as in the module's table, which docs/reference/configuration.md has, too.
     - `scale`: "none"; per column: "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or
       "center" (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay
       zeros).

@@ -54,7 +54,7 @@ class PartitionSpec:
     """Specification of a partition, as in a `[partition]` table; JSON through `pydantic.TypeAdapter`.
 
     - `kind`: "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
-    - `method`: as in this module's docstring, which parameters it requires or allows, too.
+    - `method`: as in the module's table, which docs/reference/configuration.md has, too.
     - `clients`: number of clients; None: given by the caller of `split`, `sizes` or `columns`.
     - `seed`: of all random choices; None: given by the caller of `split`.
     - `shuffle`: permute the columns (rows) at random before they are cut.

@@ -306,6 +306,9 @@ def test_the_schema_accepts_every_experiment_and_no_misspelt_key():
     for path in (*shipped().values(), *TEMPLATES.glob("*.toml")):
         validator.validate(tomllib.loads(path.read_text(encoding="utf-8")))
     assert "must remain for a run" in schema["properties"]["quorum"]["description"]
+    assert all(
+        key.get("description") for table in (schema, *schema["$defs"].values()) for key in table["properties"].values()
+    )
     assert not validator.is_valid({"name": "a", "data": {"name": "iris"}, "partitions": {"clients": 2}})
 
 
