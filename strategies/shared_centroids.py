@@ -14,7 +14,7 @@ import numpy as np
 from fedkernel.clients.cell_sums import LEAST_ROWS, CellRequest, SumCells, SumEmbeddedCells
 from fedkernel.clients.centroid_kpca import SumMoments
 from fedkernel.ground import EPS, FloatArray, InputError
-from fedkernel.protocol import Member, Plan, Privacy, Protocol, Run, Step, ask, once, repeated, to_sum
+from fedkernel.protocol import MAX_ENTRY, Member, Plan, Privacy, Protocol, Run, Step, ask, once, repeated, to_sum
 
 ASIDE = 0.1
 """Distance of a new centre from the one that it is set beside, as a share of the cell's standard deviation."""
@@ -83,6 +83,7 @@ def _lloyd(
     rng = run.rng("centroids")
     centers = mean + np.sqrt(variance) * rng.standard_normal((number, len(mean)))
     for left in reversed(range(rounds)):
+        centers = np.clip(centers, -MAX_ENTRY, MAX_ENTRY)  # a site's lie about its costs may be larger
         cells = yield from to_sum(request := request_of(centers=centers))
         filled, counts = cells.counts > _fewest(run, request), np.maximum(cells.counts, 1.0)
         if not filled.any() and run.privacy is not None:

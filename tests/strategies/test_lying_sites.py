@@ -14,6 +14,7 @@ FOUND = [
     ("FKKMeans, lanczos", "LocalCoreset", "1e149", 0),
     ("FKKMeans, without CEM", "FeatureSums", "1e150", 0),
     ("PeerVFedPCA, relays", "RelayedVectors (letter)", "not whole", 2),
+    ("RFKKMeans, median", "EmbeddedCellSums", "1e75", 0),
     ("RFKKMeans, scale", "EntrySum", "1e149", 0),
     ("UniformKPCA, batch", "DrawnRows", "1e20", 4),
     ("UniformKPCA, prepared", "Cells", "1e75", 0),
