@@ -39,7 +39,7 @@ def compare(strategy):
 
 local = [compare(CentroidKMeans(10, centroids="local", n_landmarks=number)) for number in (20, 50, 150)]
 shared = [compare(CentroidKMeans(10, n_landmarks=number)) for number in (20, 50)]
-features = [compare(FKKMeans(10, iterations=number)) for number in (1, 2, 5)]
+features = [compare(FKKMeans(10, iterations=number)) for number in (1, 2, 4)]
 
 # %%
 # Centres of each hospital need by far the fewest floats for the same agreement, whose differences above 0.7 are chance:

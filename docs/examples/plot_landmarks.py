@@ -39,10 +39,11 @@ figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for (name, row), line in zip(results.items(), ["o-", "s--", "D:", "^-."], strict=True):
     floats = [result.ledger.floats_up for result in row]
     errors = [result.metrics["error_ratio"] - 1 for result in row]
-    axes.loglog(floats, errors, line, label=f"{name}: {row[-1].ledger.rows_up} rows left")
+    axes.loglog(floats, errors, line, label=name)
+    print(f"{name}: error ratio {1 + errors[-1]:.3f}, {row[-1].ledger.rows_up} rows sent")
 axes.axvline(X.size, color="0.4", ls=":")
 axes.set(xlabel="floats that all sites sent (dotted: the table)", ylabel="error ratio - 1")
-figure.legend(loc="outside upper left", ncols=2, title="of 100 landmarks:")
+figure.legend(loc="outside upper left", ncols=2)
 plt.show()
 
 # %%

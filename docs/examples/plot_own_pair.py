@@ -54,7 +54,8 @@ class FederatedCovariance(KernelStrategy[FloatArray]):
 
 
 # %%
-# Three sites see other parts of one cloud of points. The ellipse of all rows is that of no site.
+# Three sites see other parts of one cloud of points. The ellipse is that of all rows, and masks hide each site's sums
+# from the coordinator.
 
 rng = np.random.default_rng(0)
 cloud = rng.normal(size=(300, 2)) @ np.array([[2.0, 1.0], [0.0, 0.5]])
@@ -62,18 +63,13 @@ sites = np.array_split(cloud[np.argsort(cloud[:, 0] + rng.normal(size=300))], 3)
 result = FederatedCovariance().fit(sites, sums="masked")
 print(result.model, result, sep="\n")
 
-
-def ellipse(mean, covariance):
-    """Return points of the ellipse that holds 86 % of normal rows."""
-    angles = np.linspace(0, 2 * np.pi, 100)
-    return mean[:, np.newaxis] + 2 * np.linalg.cholesky(covariance) @ [np.cos(angles), np.sin(angles)]
-
-
+angles = np.linspace(0, 2 * np.pi, 100)
+mean, covariance = result.model[0], result.model[1:]
+ellipse = mean[:, np.newaxis] + 2 * np.linalg.cholesky(covariance) @ [np.cos(angles), np.sin(angles)]
 figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
 for number, (site, marker) in enumerate(zip(sites, "osD", strict=True)):
     axes.plot(*site.T, marker, ms=3, color=f"C{number}", label=f"site {number}")
-    axes.plot(*ellipse(site.mean(axis=0), np.cov(site.T)), "--", lw=1, color=f"C{number}")
-axes.plot(*ellipse(result.model[0], result.model[1:]), color="black", lw=2, label="all rows, by sums")
+axes.plot(*ellipse, color="black", lw=2, label="two deviations of all rows")
 axes.set(xlabel="first column", ylabel="second column", aspect="equal")
 axes.legend()
 plt.show()

@@ -17,7 +17,7 @@ from fedkernel import ADMMKPCA, RBF
 X = load_digits().data[:800]
 nodes = [X[node::8] for node in range(8)]
 results = {}
-for neighbors in (2, 4, 6):
+for neighbors in (2, 4):
     strategy = ADMMKPCA(kernel=RBF(gamma=0.0005), neighbors=neighbors, iterations=4, share_rows=True)
     results[neighbors] = strategy.fit(nodes, seed=0, reference="central")
     print(neighbors, "neighbours:", results[neighbors].ledger.peer_to_peer)
@@ -36,14 +36,14 @@ left.set_aspect("equal")
 bars = {"alone": results[4].metrics["similarity_alone"]}
 bars |= {f"{neighbors}\nneighbours": result.metrics["similarity"] for neighbors, result in results.items()}
 bars |= {"the best of\n100 rows": results[4].metrics["similarity_ceiling"]}
-drawn = right.bar(list(bars), list(bars.values()), color=["0.75", "C0", "C0", "C0", "0.75"], edgecolor="0.2")
+drawn = right.bar(list(bars), list(bars.values()), color=["0.75", "C0", "C0", "0.75"], edgecolor="0.2")
 right.bar_label(drawn, fmt="%.2f")
 right.set(ylabel="similarity to the direction of all rows", ylim=(0, 1.1))
 plt.show()
 
 # %%
-# Four neighbours are enough here, and each two more cost as much again. ``exchange="features"`` sends random features
-# in place of rows; `fedkernel.strategies.PeerVFedPCA` is for peers whose columns are divided. The findings warn of
+# Four neighbours bring the nodes near their best, for twice the floats of two. ``exchange="features"`` sends random
+# features in place of rows; `fedkernel.strategies.PeerVFedPCA` is for peers whose columns are divided. Findings warn of
 # what leaves:
 for finding in results[4].findings:
     print("-", finding)
