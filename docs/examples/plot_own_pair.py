@@ -78,8 +78,7 @@ plt.show()
 # The properties of every pair are tried on it: the same seed gives the same bits, the plan is kept, bad input is one
 # sentence, and more. Those that do not apply are named with the reason.
 
-for name, reason in check_pair(FederatedCovariance(), sites).items():
-    print(f"left out: {name}: {reason}")
+left_out = check_pair(FederatedCovariance(), sites)
 
 # %%
 # ``fedkernel new MyPair`` writes such a pair with its test and an experiment: :doc:`/reference/commands`.
