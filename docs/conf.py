@@ -46,7 +46,10 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
+    "reset_modules": ("matplotlib", "gallery_figures.take_style"),
     "reset_modules_order": "both",
+    "image_scrapers": ("matplotlib", "gallery_figures.result_figures"),
+    "ignore_repr_types": "Figure",
 }
 
 html_theme = "pydata_sphinx_theme"

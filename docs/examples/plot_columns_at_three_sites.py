@@ -25,10 +25,9 @@ sites = np.array_split(X, 3, axis=1)
 
 kernel = RBF(gamma=0.05)
 numbers = [1, 2, 5, 10, 20, 40]
-results = []
-for number in numbers:
-    strategy = DKPCA(n_components=2, kernel=kernel, local_components=number)
-    results.append(strategy.fit(sites, seed=0, reference=strategy.central(sites)))
+strategies = [DKPCA(n_components=2, kernel=kernel, local_components=number) for number in numbers]
+central = strategies[0].central(sites)
+results = [strategy.fit(sites, seed=0, reference=central) for strategy in strategies]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 left.semilogy(numbers, [result.metrics["error"] for result in results], "o-", color="#0072B2")

@@ -1,0 +1,17 @@
+"""The gallery's examples run."""
+
+import runpy
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("plot_*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_an_example_draws_a_figure(path):
+    runpy.run_path(str(path), run_name="__main__")
+    assert plt.get_fignums()
+    plt.close("all")
