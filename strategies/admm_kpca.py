@@ -16,7 +16,7 @@ Departures from the paper:
 """
 
 import itertools
-import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -45,13 +45,14 @@ from fedkernel.strategies.admm_kpca_base import ADMMKPCABase, agreed_signs
 from fedkernel.strategies.component_count import NO_AUTO_AMONG_PEERS, refuse_auto
 from fedkernel.strategy import Tags
 
-log = logging.getLogger(__name__)
-
 UNSETTLED_ITERATIONS, UNSETTLED_ANGLE = 3, 0.02
 """Multipliers are left out after so many iterations whose turns do not shrink and exceed so many radians."""
 
 LARGE_ANGLE = 0.2
 """Turn in radians at which the last `UNSETTLED_ITERATIONS` iterations, too, are without multipliers."""
+
+MOST_LEFT = 0.1
+"""Turn in radians still to come, by extrapolation, above which a component has a finding."""
 
 
 @value_object()
@@ -202,7 +203,7 @@ class ADMMKPCA(ADMMKPCABase):
         start = StartLocally(features=features, kernel=kernel, **self._local_start_fields())
         started = yield from mail.to_all(start)
         means = [reply.kernel_mean for reply in started if reply.kernel_mean is not None]
-        courses = []
+        courses, findings = [], list[str]()
         for component in range(1, self.n_components + 1):
             if component > 1:
                 # The last component is taken off, and the local solutions of the rest are the start
@@ -210,14 +211,18 @@ class ADMMKPCA(ADMMKPCABase):
                 started = yield from mail.to_all(StartNextComponent())
             penalties = self._penalties(max(reply.bound for reply in started))
             signs = yield from agreed_signs(mail, peers)
-            courses.append((yield from self._iterate(mail, penalties, signs, component)))
+            *course, turns = yield from self._iterate(mail, penalties, signs, component)
+            courses.append(course)
+            if (left := _turn_left(turns)) > MOST_LEFT:
+                turned = f"component {component}'s directions turned by {turns[-1]:.2g} rad in iteration {len(turns)}"
+                findings.append(f"{turned}, the last, and have about {left:.1g} rad to go: raise iterations")
         yield from to_all(KeepComponents())
         longest = max(len(values) for values, _ in courses)
         lagrangians = [np.pad(values, (0, longest - len(values)), mode="edge") for values, _ in courses]
         without = np.array([iteration for _, iteration in courses], dtype=np.float64)
         kernel_mean = float(np.mean(means)) if means else None
         fields = (self.n_components, penalties[0][0], np.array(lagrangians), without)
-        return PeerComponents(kernel, *fields, kernel_mean_=kernel_mean)
+        return PeerComponents(kernel, *fields, kernel_mean_=kernel_mean, findings_=tuple(findings))
 
     def _penalties(self, bound: float) -> list[tuple[float, float]]:
         """Return rho of a node's own constraint and of its neighbours' for every iteration."""
@@ -228,10 +233,11 @@ class ADMMKPCA(ADMMKPCABase):
 
     def _iterate(
         self, mail: Mail, penalties: Sequence[tuple[float, float]], signs: Sequence[FloatArray], component: int
-    ) -> Protocol[tuple[list[float], int]]:
+    ) -> Protocol[tuple[list[float], int, list[float]]]:
         """Iterate to the end of one component, from starts with such signs in each cell.
 
-        Return the augmented Lagrangian before each update, and the first iteration without multipliers (0: none).
+        Return the augmented Lagrangian before each update, the first iteration without multipliers (0: none), and the
+        largest turn of a direction in each iteration, in radians.
         """
         lagrangians, turns, without = list[float](), list[float](), 0
         for t, (own, others) in enumerate(penalties, start=1):
@@ -252,9 +258,16 @@ class ADMMKPCA(ADMMKPCABase):
                 break
             if not without and _unsettled(turns, self.iterations - t):
                 without = t + 1
-                unsettled = "the directions of component %d do not settle: no multipliers from iteration %d on"
-                log.warning(unsettled, component, without)
-        return lagrangians, without
+        return lagrangians, without, turns
+
+
+def _turn_left(turns: Sequence[float]) -> float:
+    """Return the turn still to come if turns go on to shrink as in the last `UNSETTLED_ITERATIONS` iterations."""
+    last = turns[-UNSETTLED_ITERATIONS - 1 :]
+    if len(last) < 2 or last[-1] == 0:
+        return turns[-1]
+    shrinking = (last[-1] / last[0]) ** (1 / (len(last) - 1))
+    return last[-1] * shrinking / (1 - shrinking) if shrinking < 1 else math.pi / 2
 
 
 def _unsettled(turns: Sequence[float], left: int) -> bool:

@@ -246,11 +246,12 @@ def width_warning(kernel: Kernel, mean: float | None) -> str | None:
         return None
     if mean <= WIDE_MEAN and (mean >= NARROW_MEAN or isinstance(kernel, Sigmoid)):
         return None
-    too_wide = "hardly differ", "wide", "larger"
-    alike, wrong, mend = too_wide if mean > WIDE_MEAN else ("have nothing in common", "narrow", "smaller")
+    too_wide = "hardly differ", "wide, and results are a linear kernel's at best", "larger"
+    too_narrow = "have nothing in common", "narrow, and results mean little", "smaller"
+    alike, wrong, mend = too_wide if mean > WIDE_MEAN else too_narrow
     width = 'width = "scale"' if isinstance(kernel, Sigmoid) else 'width = "mean" or "median"'
-    values = f"its values between different rows are about {max(mean, 0.0):.2g} in the mean"
+    values = f"its values between different rows are about {max(mean, 0.0):.3g} in the mean"
     return (
-        f"for this kernel, {kernel!r}, the rows {alike}, since {values}: it is too {wrong}, and results mean little; "
+        f"for this kernel, {kernel!r}, the rows {alike}, since {values}: it is too {wrong}; "
         f"take a {mend} gamma, or {width}"
     )

@@ -85,7 +85,8 @@ class Result(Generic[M]):
         """Draw the rows along two components, the clusters with sizes and silhouettes, and the spectrum.
 
         A panel for each that the model or simulated sites' outputs hold; of many rows a random sample. Clusters differ
-        by marker and hatch, too. ``figure.savefig("result.png")`` saves it. InputError if there is nothing to draw.
+        by marker and hatch, too. Notebooks show the figure, ``figure.savefig("result.png")`` saves it. InputError if
+        there is nothing to draw.
         """
         return draw_result(self.model, row_coordinates(self.model, self.outputs))
 

@@ -170,8 +170,9 @@ def test_every_pair_takes_the_data_s_own_width_and_says_where_one_that_is_given_
             assert 0.1 < mean < 0.9
             assert not said
         else:
-            wrong, mend = ("narrow", "smaller") if factor < 1 else ("wide", "larger")
-            assert re.search(f"it is too {wrong}, and results mean little; take a {mend} gamma, or width", *said)
+            narrow = "too narrow, and results mean little; take a smaller"
+            wide = "too wide, and results are a linear kernel's at best; take a larger"
+            assert re.search(f"it is {narrow if factor < 1 else wide} gamma, or width", *said)
 
 
 def pairs_of(K):

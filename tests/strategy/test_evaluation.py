@@ -354,7 +354,9 @@ def test_where_every_answer_is_near_the_best_nothing_says_that_this_one_is(kerne
             assert result.metrics.get("explained_variance_ratio", 0.0) < 0.02
         else:
             assert not {"explained_variance_ratio", "reconstruction_error", "kmeans_objective"} & result.metrics.keys()
-        assert any("results mean little" in finding for finding in result.findings)
+        assert any(
+            "results mean little" in finding or "a linear kernel's at best" in finding for finding in result.findings
+        )
 
 
 def test_agreement_on_a_single_cluster_or_class_is_none():
