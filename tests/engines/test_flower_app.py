@@ -2,6 +2,8 @@
 
 import ast
 import dataclasses
+import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -10,18 +12,29 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from refusals import refusing
 
+import fedkernel
+from fedkernel import FKKMeans, Result, flower_apps
+from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.engines import ray
+from fedkernel.engines.flwr_command import status_of, submit
+from fedkernel.engines.local import LocalGrid
 from fedkernel.experiments.config import read_config
-from fedkernel.wire import Job, RunSpec
+from fedkernel.ground import FedkernelError, own_short_names
+from fedkernel.site import simulated_partition
+from fedkernel.wire import Job, RunSpec, flower_internals
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "experiments" / "quickstart.toml"
 LINKED = ("clients", "strategies", "experiments")
+FLWR = Path(sys.executable).parent / "flwr"
 
 
-def project():
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+def project(folder=ROOT):
+    return tomllib.loads((folder / "pyproject.toml").read_text())
 
 
 def test_the_default_job_is_the_quickstart_s_first_strategy():
@@ -102,8 +115,7 @@ def test_flwr_build_packs_the_package_and_no_data(tmp_path):
         shutil.copytree(ROOT / name, app / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, app / name)
-    flwr = Path(sys.executable).parent / "flwr"
-    done = subprocess.run([flwr, "build"], cwd=app, capture_output=True, text=True, check=False)
+    done = subprocess.run([FLWR, "build"], cwd=app, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (fab,) = app.glob("*.fab")
     names = set(zipfile.ZipFile(fab).namelist())
@@ -116,3 +128,64 @@ def test_flwr_build_packs_the_package_and_no_data(tmp_path):
     arguments = {"env": {**os.environ, "PYTHONPATH": str(app)}, "cwd": app, "text": True}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, **arguments)
     assert done.stdout.split() == ["fedkernel.clients.dkpca", str(app / "fedkernel")], done.stderr
+
+
+HUB, BASELINE = ROOT / "flower" / "app", ROOT / "flower" / "baseline-fk-kmeans"
+KEYS = {app: project(app)["tool"]["flwr"]["app"]["config"] for app in (HUB, BASELINE)}
+WINE = {"method": "FKKMeans", "n-clusters": 3, "dataset": "wine", "scale": "none", "partition": "iid", "seed": 3}
+
+
+def assert_is_fitted(folder, strategy):
+    rows, found = PartitionSpec(kind="horizontal", method="iid"), Result.load(folder)
+    fitted = strategy.fit(simulated_partition(DataSpec("wine"), rows, 3, 3).shards, seed=3)
+    np.testing.assert_array_equal(found.model.centers_, fitted.model.centers_)
+    assert found.ledger.floats_up == fitted.ledger.floats_up
+    assert all(np.array_equal(found.outputs[site]["labels"], fitted.outputs[site]["labels"]) for site in range(3))
+
+
+def test_flat_keys_are_a_job_of_one_run_at_the_server_and_at_the_sites(tmp_path, monkeypatch):
+    def run(keys):
+        with LocalGrid(flower_apps.client, clients=3, run_config=keys) as grid:
+            flower_apps.server(grid, flower_internals.new_context(0, {}, keys))
+
+    run(KEYS[BASELINE] | WINE | {"n-components": 3, "n-features": 10, "iterations": 2, "out": str(tmp_path)})
+    paper = {"accuracy": 0, "solver": "lanczos", "frequencies": "independent"}
+    assert_is_fitted(tmp_path / "FKKMeans", FKKMeans(3, n_components=3, n_features=10, iterations=2, **paper))
+    monkeypatch.syspath_prepend(BASELINE)
+    first, _, mean = importlib.import_module("fk_kmeans.results").table(tmp_path / "FKKMeans").splitlines()[2:]
+    _, t, floats, steps, rank, _ = first.split("|")
+    assert (int(t), int(floats), int(rank)) == (1, 3 * 10 * int(steps), 0)  # D floats of each of three clients
+    assert mean.startswith("| mean | ")
+    for wrong, says in (
+        ({"method": "os.path:join"}, "method = 'os.path:join', but must be one of ADMMKPCA, C"),  # nor is it imported
+        ({"scale": "x"}, "data.scale = 'x': input should be 'none', 'standard'"),
+        ({"n-clusters": 3}, "DKPCA: n_clusters is not a known name here"),
+    ):
+        with refusing(says, error=FedkernelError):
+            run(KEYS[HUB] | wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("app", [HUB, BASELINE], ids=lambda app: app.name)
+def test_apps_for_flower_s_hub_have_a_licence_and_known_keys_and_build(app, tmp_path):
+    pairs = [getattr(fedkernel, name) for name in own_short_names("pairs")]
+    parameters = {field.name.replace("_", "-") for pair in pairs for field in dataclasses.fields(pair)}
+    assert KEYS[app].keys() <= parameters | {*flower_apps.FLAT_KEYS, "method", "out"}
+    (flower,) = (name for name in project()["project"]["dependencies"] if name.startswith("flwr"))
+    assert flower.replace("flwr", "flwr[simulation]") in project(app)["project"]["dependencies"]
+    assert (app / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    subprocess.run([FLWR, "build", "--app", app], cwd=tmp_path, capture_output=True, check=True)
+    (fab,) = tmp_path.glob("*.fab")
+    assert {"LICENSE", "README.md"} < set(zipfile.ZipFile(fab).namelist())
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_flwr_run_of_the_hub_s_app_gives_the_numbers_of_fit(tmp_path):
+    keys = WINE | {"n-components": "", "out": str(tmp_path)}
+    sizes = ["--federation-config", "num-supernodes=3 client-resources-num-cpus=1", "--run-config"]
+    with ray.superlink() as (flwr, _):
+        run = submit(flwr, HUB, ray.CONNECTION, *sizes, " ".join(f"{key}={json.dumps(keys[key])}" for key in keys))
+        job = Job.from_json(flower_apps.job_of_keys(keys))
+        assert list(ray._results(job, tmp_path, lambda: status_of(flwr, ray.CONNECTION, run))) == ["FKKMeans"]
+    assert_is_fitted(tmp_path / "FKKMeans", FKKMeans(3))

@@ -1,0 +1,1 @@
+"""Flower app: federated kernel PCA and kernel k-means by fedkernel."""

@@ -1,0 +1,1 @@
+"""Flower baseline: a communication efficient federated kernel k-means."""
