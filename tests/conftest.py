@@ -1,5 +1,6 @@
 """What all tests share, and which of them `make check` runs."""
 
+import gc
 import os
 import zlib
 
@@ -10,6 +11,7 @@ from hypothesis import settings
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+gc.disable()  # until all is imported and collected, which is then never looked through again
 
 # Shared by several files, and they assert.
 pytest.register_assert_rewrite("cases", "configs", "counting", "federation", "gossip", "model_files", "spectra")
@@ -47,6 +49,11 @@ def pytest_collection_modifyitems(config, items):
     quick = [item for item in chosen if not _is_long(item)]
     config.hook.pytest_deselected(items=list(set(items).difference(quick)))
     items[:] = quick
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def _test(item):

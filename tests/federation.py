@@ -52,7 +52,7 @@ SLOW = """
 name = "slow"
 method = "VFedPCA"
 merge = "eigenvalue"
-rounds = 200
+rounds = 100
 """
 
 

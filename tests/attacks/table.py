@@ -38,30 +38,14 @@ SHARING: Mapping[str, Any] = {"share-rows": "true"}
 class Attack:
     """One attack.
 
-    Attributes
-    ----------
-    function : callable
-        Carries it out on a target, and returns the relative error of what it recovers.
-    adversary : str
-    pairs : tuple of str
-        The strategies whose clients answer it; it is tried on each.
-    what : str
-        What it does and recovers, in a sentence.
-    remains : str
-        What is left to the adversary at a guarded site.
-    below : float
-        The bound of the error at an unguarded site; the function's docstring says why.
-    table : ndarray of shape (n, d)
-    ids : bool
-        Whether the site knows its rows by ids.
-    operator : mapping
-        What the site's operator has decided beside the defaults.
-    guard : mapping
-        What the operator of a guarded site has decided beside the defaults, in place of that.
-    planned : bool
-        Whether a malicious adversary keeps to the approved study's plan, so that this does not stop it.
-    study : mapping
-        Parameters of that study, in place of those in `attacks.target.STUDIES`.
+    - `function`: carries it out on a target, and returns the relative error of what it recovers.
+    - `pairs`: the strategies whose clients answer it; it is tried on each.
+    - `what`, `remains`: what it does and recovers, in a sentence; what is left to the adversary at a guarded site.
+    - `below`: the bound of the error at an unguarded site; the function's docstring says why.
+    - `table`, `ids`: the site's rows (n, d), and whether it knows them by ids.
+    - `operator`, `guard`: what the site's operator has decided beside the defaults, and that of a guarded site.
+    - `planned`: whether a malicious adversary keeps to the approved study's plan, so that this does not stop it.
+    - `study`: parameters of that study, in place of those in `attacks.target.STUDIES`.
     """
 
     function: Callable[[Target], float]
@@ -251,6 +235,7 @@ ATTACKS: Mapping[str, Attack] = {
         KMEANS,
         "aligns the site to one row and asks for its sum, every row",
         "differences, below",
+        table=WINE[::4],
         ids=True,
         operator={"min-rows": "1"},
         guard=KEYED,
@@ -261,6 +246,7 @@ ATTACKS: Mapping[str, Attack] = {
         KMEANS,
         "aligns the site to 21 rows and to 20 of them, and subtracts the sums, every row",
         "runs on rows that differ by more than `table.rows_apart`, in combinations of three and more",
+        table=WINE[::4],
         ids=True,
         guard=KEYED,
     ),

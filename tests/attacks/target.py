@@ -155,22 +155,12 @@ def job_of(strategy: str, client: type, mode: Mode, folder: Path, study: Mapping
 class Target:
     """A site under attack.
 
-    Attributes
-    ----------
-    folder : Path
-        An empty one, for the site's file and its record.
-    strategy : str
-        The pair.
-    X : ndarray of shape (n, d)
-        The site's table. An attack uses it for its error, and for rows that it says it knows.
-    ids : bool
-        Whether the file has a column of ids.
-    operator : mapping
-        What the operator has decided, see `node_of`.
-    mode : str
-        See `Mode`.
-    study : mapping
-        Parameters of the approved study, in place of those in `STUDIES`.
+    - `folder`: an empty one, for the site's file and its record.
+    - `strategy`: the pair.
+    - `X`: the site's table (n, d). An attack uses it for its error, and for rows that it says it knows.
+    - `ids`: whether the file has a column of ids.
+    - `operator`, `mode`: what the operator has decided, see `node_of` and `Mode`.
+    - `study`: parameters of the approved study, in place of those in `STUDIES`.
     """
 
     folder: Path

@@ -6,11 +6,11 @@ from cases import PAIRS
 from attacks import cards
 from attacks.table import ATTACKS, CASES, KEYED
 
-TRIED = [
-    # its requests are FK k-means'
-    pytest.param(name, pair, marks=[pytest.mark.drill] if pair == "RFKKMeans" and (name, "FKKMeans") in CASES else [])
-    for name, pair in CASES
-]
+SEARCHES = {"pooled products of features", "products of few features", "products of an embedding"}
+"""The same non-linear search as from the products of features, at seconds each."""
+# RFK k-means' requests are FK k-means'
+MORE = {case for case in CASES if case[0] in SEARCHES or (case[1] == "RFKKMeans" and (case[0], "FKKMeans") in CASES)}
+TRIED = [pytest.param(*case, marks=[pytest.mark.drill] if case in MORE else []) for case in CASES]
 
 
 @pytest.mark.parametrize(("name", "pair"), TRIED)

@@ -10,6 +10,7 @@ import sklearn.datasets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from refusals import refusing
 from scipy import sparse
 
 from fedkernel.data import GENERATED, DataSpec, PartitionSpec, available, check_matrix, load
@@ -89,9 +90,10 @@ def test_generated_sets_depend_on_their_seed_alone(name):
     def made(spec_seed, **options):
         return load(DataSpec(name, seed=spec_seed, options={size: 20, **options})).X
 
-    np.testing.assert_array_equal(made(3), made(3))
-    np.testing.assert_array_equal(made(3), made(8, seed=3))
-    assert not any(np.array_equal(made(3), made(other)) for other in range(4, 100))
+    first = made(3)
+    np.testing.assert_array_equal(first, made(3))
+    np.testing.assert_array_equal(first, made(8, seed=3))
+    assert not any(np.array_equal(first, made(other)) for other in range(4, 24))
 
 
 def test_generated_options_reach_the_generator():
@@ -219,9 +221,8 @@ def test_data_of_the_runs_seed_are_those_of_that_number_and_nothing_without_a_ru
     ],
 )
 def test_invalid_specs(table, text):
-    with pytest.raises(InputError) as caught:
+    with refusing(text):
         load(DataSpec(**table))
-    assert text in str(caught.value)
 
 
 @given(
@@ -243,9 +244,8 @@ def test_check_matrix_keeps_values(X):
 def test_check_matrix_finds_the_first_bad_value(data, X, bad):
     row, column = data.draw(st.integers(0, X.shape[0] - 1)), data.draw(st.integers(0, X.shape[1] - 1))
     X[row, column] = X[-1, -1] = bad
-    with pytest.raises(InputError) as caught:
+    with refusing(start=f"shard 3: the value in row {row}, column {column} (counted from 0) is {bad}"):
         check_matrix(X, "shard 3")
-    assert str(caught.value).startswith(f"shard 3: the value in row {row}, column {column} (counted from 0) is {bad}")
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,8 @@ def test_check_matrix_finds_the_first_bad_value(data, X, bad):
     ],
 )
 def test_check_matrix_says_what_is_allowed(X, text):
-    with pytest.raises(InputError) as caught:
+    with refusing("; allowed: ", start=text):
         check_matrix(X, "shard")
-    assert str(caught.value).startswith(text)
-    assert "; allowed: " in str(caught.value)
 
 
 def test_the_list_holds_what_can_be_loaded(folder):

@@ -246,9 +246,8 @@ def test_the_row_with_the_names_may_be_another_than_the_first(tmp_path, monkeypa
 )
 def test_a_row_that_has_no_names_is_refused(tmp_path, suffix, header, sentence):
     path = titled(tmp_path, suffix)
-    with pytest.raises(InputError) as caught:
+    with refusing(whole=sentence.format(path=path)):
         SiteFile(path, id="i", header=header).read()
-    assert str(caught.value) == sentence.format(path=path)
 
 
 @pytest.mark.parametrize(

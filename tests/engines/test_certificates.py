@@ -8,6 +8,7 @@ import stat
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from refusals import refusing
 
 from fedkernel.engines.grpc.certificates import hosts_of, make_certificates, read_tls
 from fedkernel.engines.grpc.renewal import RenewedCertificate, expiry_warning, renew_expiring
@@ -117,10 +118,8 @@ def sign_by_another(folder):
 )
 def test_what_the_other_end_would_refuse(copy, spoil, role, text):
     spoil(copy / "a")
-    with pytest.raises(InputError) as caught:
+    with refusing(text):
         read_tls(copy / "a", role)
-    assert text in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_list_of_revoked_certificates_grows_and_is_the_authority_s(copy, tmp_path):

@@ -62,9 +62,7 @@ def test_csv_keeps_every_digit_and_every_name():
     assert float(text.floats_up_mean[1]) == summaries[1].floats_up.mean
     took = [f"{key}_{what}" for key in ("floats_down", "bytes_up", "bytes_down", "rounds") for what in ("mean", "std")]
     assert {*took, "seconds_mean", "seconds_std"} <= set(table)
-
-
-def test_one_seed_has_no_deviation_in_csv():
+    # one seed has no deviation
     table = pd.read_csv(io.StringIO(as_csv(*in_full(summarise([a_run("a", error=0.5)])))))
     assert table.error_mean[0] == 0.5
     assert pd.isna(table.error_std[0])

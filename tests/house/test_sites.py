@@ -56,7 +56,7 @@ pytestmark = pytest.mark.xdist_group("sites")
 
 def test_three_sites_with_their_own_rows(place, tls):
     """The model is that of the rows all have, in one order; each site keeps it; nothing of the data is printed."""
-    (place / "run.toml").write_text(CONFIG + SLOW.replace("200", "3"))
+    (place / "run.toml").write_text(CONFIG + SLOW.replace("100", "3"))
     with federation(place, tls) as (serve, join):
         server, sites = serve(), [join(name, "--log", f"{name}-own.log", take=name != "b") for name in reversed(NAMES)]
         assert [one.end() for one in (server, *sites)] == [0, 0, 0, 0], server.text
@@ -191,7 +191,7 @@ def test_a_run_below_its_quorum_ends_with_one_cause_and_the_same_commands_go_on_
             return server, {name: join(name, "--insecure", log=f"{name}{again}") for name in NAMES}
 
         server, sites = start()
-        server.until("phase IterateLocally, round 1 of 201, 3 of 3 sites answered")
+        server.until("phase IterateLocally, round 1 of 101, 3 of 3 sites answered")
         for name in "bc":
             sites[name].kill()
         assert server.end() == 1
@@ -211,7 +211,7 @@ def test_a_run_below_its_quorum_ends_with_one_cause_and_the_same_commands_go_on_
     result, ids = Result.load(folder), RunRows.load(place / "kept-b", "slow__seed=0").ids
     assert re.search(r"the run was stopped, and resumed at round \d+'", str(result.findings))
     parts = [part[[int(patient[1:]) for patient in ids]] for part in PARTS]
-    reference = VFedPCA(merge="eigenvalue", rounds=200).fit(parts, seed=drawn_seed(result))
+    reference = VFedPCA(merge="eigenvalue", rounds=100).fit(parts, seed=drawn_seed(result))
     np.testing.assert_array_equal(result.model.eigenvectors_, reference.model.eigenvectors_)
 
 
@@ -294,7 +294,7 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         site.until("is lost; reconnecting")
         server, sites = serve(name="second"), {name: join(name) for name in NAMES[1:]} | {"a": site}
         until_folder(place / "out" / "results" / "DKPCA__seed=0" / "result.json")
-        server.until("run slow__seed=0: phase IterateLocally, round 1 of 201, 3 of 3 sites answered")
+        server.until("run slow__seed=0: phase IterateLocally, round 1 of 101, 3 of 3 sites answered")
         first = (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns
         server.kill()
         sites["b"].until("is lost; reconnecting")
@@ -307,7 +307,7 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
                 counters = scraped.read().decode()
         for line in ("fedkernel_sites_expected 3.0", 'fedkernel_site_connected{site="b"} 1.0'):
             assert line in counters.splitlines()
-        assert 'fedkernel_run_rounds_expected{run="slow__seed=0"} 201.0' in counters.splitlines()
+        assert 'fedkernel_run_rounds_expected{run="slow__seed=0"} 101.0' in counters.splitlines()
         assert [one.end(90) for one in (again, *sites.values())] == [0, 0, 0, 0], again.text
         assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns == first
     assert re.search(r"slow__seed=0: resumed at round \d+, after \d+ recorded exchanges", again.text), again.text
@@ -322,7 +322,7 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
     assert not list(folder.glob("journal*")), "its result is there"
     result = Result.load(folder)
     order = [int(patient[1:]) for patient in RunRows.load(place / "kept-b", "slow__seed=0").ids]
-    reference = VFedPCA(merge="eigenvalue", rounds=200).fit([part[order] for part in PARTS], seed=drawn_seed(result))
+    reference = VFedPCA(merge="eigenvalue", rounds=100).fit([part[order] for part in PARTS], seed=drawn_seed(result))
     np.testing.assert_array_equal(result.model.eigenvectors_, reference.model.eigenvectors_)
     assert result.ledger.rounds == reference.ledger.rounds
     for client, name in enumerate(NAMES):

@@ -147,7 +147,7 @@ SKEWED = np.random.default_rng(1).lognormal(sigma=1.5, size=(178, 13)) * 10.0 **
 @pytest.mark.parametrize(
     ("kind", "X"),
     [
-        pytest.param(RBF, RAW, id="wine"),
+        pytest.param(RBF, RAW, id="wine", marks=pytest.mark.drill),
         pytest.param(RBF, SKEWED, id="skewed"),
         pytest.param(RBF, StandardScaler().fit_transform(RAW), id="scaled", marks=pytest.mark.drill),
         pytest.param(Laplacian, SKEWED, id="skewed, Laplacian"),

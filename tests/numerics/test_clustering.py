@@ -44,8 +44,7 @@ def blobs(n=600, k=5, s=3, seed=0):
     return make_blobs(n, s, centers=k, cluster_std=1.5, random_state=seed)[0]
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("seed", "weighted"), [(0, False), (1, True), (2, True)])
 def test_the_best_of_many_starts_is_the_best_of_all_divisions(seed, weighted):
     rng = generator(seed)
     points, weights = rng.standard_normal((7, 2)), rng.uniform(0.1, 5, 7) if weighted else None
@@ -138,7 +137,7 @@ def test_of_equally_near_centres_the_first_counts():
     assert (labels.tolist(), distances.tolist()) == ([0, 0], [1.0, 1.0])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(hnp.arrays(float, st.integers(1, 8), elements=st.floats(0, 1e12)), st.integers(0, 2000))
 def test_samples_are_divided_by_cost_and_none_is_lost(costs, samples):
     counts = allot_samples(costs, samples)

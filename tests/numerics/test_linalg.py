@@ -1,5 +1,7 @@
 """Eigenpairs, power iteration and centring against full decompositions, on ordinary and on hard cases."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -48,12 +50,11 @@ def solver(request):
     return request.param
 
 
-@pytest.mark.parametrize("k", [1, 2, 5, 10, N])
 @pytest.mark.parametrize("name", SPECTRA)
-@pytest.mark.parametrize("kind", [np.asarray, aslinearoperator, np.asfortranarray])
-def test_leading_pairs_of_known_spectra(solver, name, k, kind):
+def test_leading_pairs_of_known_spectra(solver, name):
     A = symmetric(SPECTRA[name])
-    assert_leading(leading_eigenpairs(kind(A), k), A, k)
+    for kind, k in itertools.product((np.asarray, aslinearoperator, np.asfortranarray), (1, 2, 5, 10, N)):
+        assert_leading(leading_eigenpairs(kind(A), k), A, k)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-20, 1e200])
@@ -142,7 +143,7 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", COPIES)
 def test_no_copy_is_missed(lanczos, name, seed):
     spectrum, k = COPIES[name]
@@ -294,23 +295,22 @@ def test_factor_of_any_scale_has_right_vectors(scale):
     np.testing.assert_allclose(pairs.values, expected.values * scale * scale, rtol=1e-12)
 
 
-@pytest.mark.parametrize("ratio", [0.9, 0.3, 0.04, 0.0005, 0.0])
 @pytest.mark.parametrize("name", ["decaying", "rank 3", "repeated", "projection", "zero", "indefinite", "negative"])
-def test_adaptive_number_is_the_smallest_allowed(solver, name, ratio):
+def test_adaptive_number_is_the_smallest_allowed(solver, name):
     spectrum = np.sort(SPECTRA[name])[::-1] + 0.0
     A = symmetric(spectrum)
-    threshold = ratio * spectrum[0]
-    # Straight from the definition: D = 1, 2, ... until lambda_{D+1} is small enough.
-    D = 1
-    while D < N and spectrum[D] > threshold:
-        D += 1
-    assert_leading(eigenpairs_above(A, ratio), A, D)
-    assert_leading(eigenpairs_above(aslinearoperator(A), ratio), A, D)
-    if spectrum[-1] >= 0:
-        root = np.linalg.qr(np.random.default_rng(0).standard_normal((N, N)))[0] * np.sqrt(spectrum)
-        assert_leading(eigenpairs_of_factor_above(root, ratio), A, D)
-        wide = np.hstack([root, np.zeros((N, 5))])
-        assert len(eigenpairs_of_factor_above(wide, ratio).values) == D
+    for ratio in (0.9, 0.3, 0.04, 0.0005, 0.0):
+        # Straight from the definition: D = 1, 2, ... until lambda_{D+1} is small enough.
+        D = 1
+        while D < N and spectrum[D] > ratio * spectrum[0]:
+            D += 1
+        assert_leading(eigenpairs_above(A, ratio), A, D)
+        assert_leading(eigenpairs_above(aslinearoperator(A), ratio), A, D)
+        if spectrum[-1] >= 0:
+            root = np.linalg.qr(np.random.default_rng(0).standard_normal((N, N)))[0] * np.sqrt(spectrum)
+            assert_leading(eigenpairs_of_factor_above(root, ratio), A, D)
+            wide = np.hstack([root, np.zeros((N, 5))])
+            assert len(eigenpairs_of_factor_above(wide, ratio).values) == D
 
 
 def test_ratio_out_of_range_is_refused():

@@ -57,10 +57,9 @@ def of_factor(F, k):
     return low_rank(F.T @ F, k, lambda S: F @ S, lambda V: F.T @ V)
 
 
-@pytest.mark.parametrize("k", [1, 4])
-@pytest.mark.parametrize("iterations", [3, 4, 10])
-@pytest.mark.parametrize("scale", [1e-120, 1.0, 1e120])
+@pytest.mark.parametrize(("k", "iterations"), [(1, 3), (1, 10), (4, 3), (4, 4), (4, 10)])
 @pytest.mark.parametrize("singular_values", [0.8 ** np.r_[:8], 1 - 0.01 * np.r_[:8], 10.0 ** -np.r_[:8], np.ones(8)])
+@pytest.mark.parametrize("scale", [1e-120, 1e120])
 def test_in_a_factors_coordinates_power_iteration_finds_the_same(singular_values, scale, iterations, k):
     F, start = factor(singular_values) * scale, RANDOM.standard_normal((200, k))
     low = of_factor(F, k)

@@ -53,11 +53,11 @@ def variance(kernel, X, features):
 @every_way
 def test_the_mean_over_draws_is_the_kernel_and_the_spread_as_derived(kernel, form, frequencies):
     """Of which follows that pairs, and orthogonal frequencies, have the smaller error, and that it falls as 1 / D."""
-    X, count = rows(6, 3), 1000
+    X, count = rows(6, 3), 600
     features = RandomFeatures(kernel, 20, form, frequencies=frequencies)
     grams, spread = draws(features, X, count), variance(kernel, X, features)
     error = np.abs(grams.mean(axis=0) - kernel.gram(X))
-    # Means of 1000 draws are normal: one of 36 entries beyond five standard errors has a probability of 2e-5.
+    # Means of 600 draws are normal: one of 36 entries beyond five standard errors has a probability of 2e-5.
     assert (error <= 5 * np.sqrt(np.maximum(spread, 0) / count) + 1e-14).all()
     # A draw repeated would leave the mean, but not this.
     np.testing.assert_allclose(grams.var(axis=0), spread, rtol=0.25, atol=1e-14)

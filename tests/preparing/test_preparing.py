@@ -355,9 +355,9 @@ def found_in(sites):
 def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
     """1000 runs have a false alarm with probability 1000 FALSE_ALARM_LEVEL = 0.001 at most."""
     rng = np.random.default_rng(rows)
-    assert not [finding for _ in range(500) for finding in found_in(drawn(rng, rows))]
+    assert not [finding for _ in range(200) for finding in found_in(drawn(rng, rows))]
     for factor in (18.0, 1 / 18):
-        for _ in range(50):
+        for _ in range(20):
             differences = found_in(drawn(rng, rows, factor))
             # what varies by as much as its mean takes more than 20 rows at each site
             sure = "ace" if rows == 60 else "abcde"

@@ -173,8 +173,7 @@ def foreign_grids(made):
     return grid
 
 
-@pytest.mark.parametrize("most", [0, 1 << 26])
-@pytest.mark.parametrize("name", ["FKKMeans", "DisKPCA"])
+@pytest.mark.parametrize(("name", "most"), [("FKKMeans", 1 << 26), ("DisKPCA", 0)])
 def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, stop, monkeypatch, caplog):
     """Two rounds more, however many were recorded; as many as were where one request fills a message."""
     monkeypatch.setattr(run_resumption, "MOST_BYTES", most)

@@ -132,8 +132,7 @@ def test_an_operator_is_shown_the_figure_and_says_a_word_for_it(tmp_path, monkey
         approved_policy(Policy(), tmp_path / "north", study.sha256)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(60, 13), (200, 16), (1333, 16), (400, 100)])
-@pytest.mark.parametrize("k", [2, 10])
+@pytest.mark.parametrize(("rows", "columns", "k"), [(60, 13, 10), (200, 16, 2), (1333, 16, 10), (400, 100, 2)])
 def test_fk_k_means_with_nothing_set_keeps_to_what_sites_allow(rows, columns, k):
     """With the measurement of its clusters; what it takes is forecast, and where features are few it is said."""
     noise, clusters = np.random.default_rng(0).standard_normal((3 * rows, columns)), np.arange(3 * rows) % k

@@ -346,7 +346,7 @@ HONEST = {
     "VFedPCA": VFedPCA(3),
     "VFedPCA, auto": VFedPCA("auto", max_components=6),
     "VFedPCA, warm start": VFedPCA(3, merge="eigenvalue", update="inplace", warm_start=True),
-    "VFedPCA, average": VFedPCA(1, merge="average", local_iterations=400),
+    "VFedPCA, average": VFedPCA(1, merge="average", local_iterations=400, rounds=2),
     "VFedAKPCA": VFedAKPCA(3, kernel=Laplacian(gamma=0.1)),
     "VFedPCA, scaled weights": VFedPCA(2, merge="average", weight_scaling=True, rounds=2),
     "peer VFedPCA": PeerVFedPCA(3, graph="ring"),

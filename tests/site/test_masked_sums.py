@@ -196,11 +196,7 @@ def test_receipts_say_what_left_and_add_up(left, tmp_path):
             True,
             ["north and east, run trial: they disagree", "north, run trial: it is of study 11"],
         ),
-        (
-            {"left": {"CellSums": {2: {}}}},
-            True,
-            ["north and south, run trial: they disagree on the study or "],
-        ),
+        ({"left": {"CellSums": {2: {}}}}, True, ["north and south, run trial: they disagree on the study or "]),
         ({"sha256": "1" * 64}, True, ["north, run trial: its last line is not in the outbox of "]),
     ],
 )

@@ -6,7 +6,7 @@ import scipy.stats
 from networks import admm, digits, judged, spread, unbalanced_digits
 from sklearn.datasets import load_digits
 
-from fedkernel import RBF, ArcCosine, Linear, Polynomial
+from fedkernel import RBF, Linear, Polynomial
 from fedkernel.clients.admm_kpca import ADMMKPCAClient, ShareRows
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.ground.noise import system_normal
@@ -17,7 +17,7 @@ from fedkernel.strategies import ADMMKPCA, admm_kpca
 SMALL = RBF(gamma=3e-4)  # of digits of 8 x 8 pixels
 
 
-@pytest.mark.parametrize(("rows", "neighbors"), [(40, 2), (40, 4), (40, 8), (20, 4)])
+@pytest.mark.parametrize(("rows", "neighbors"), [(40, 2), (40, 8), (20, 4)])
 def test_similarity_on_small_digits(rows, neighbors):
     """Figure 5, on a smaller table than the paper's: balanced nodes settle, near the ceiling, with multipliers."""
     result, metrics, steps = judged(admm(kernel=SMALL, neighbors=neighbors), digits(rows))
@@ -102,10 +102,10 @@ def test_what_does_not_settle(turns, left, unsettled):
     assert admm_kpca._unsettled(turns, left) is unsettled
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 8])
+@pytest.mark.parametrize("nodes", [1, 2, 5])
 def test_three_components_by_deflation(nodes):
     shards = spread(nodes, 40)
-    strategy = ADMMKPCA(3, RBF(gamma=0.01), iterations=30, share_rows=True)
+    strategy = ADMMKPCA(3, RBF(gamma=0.01), iterations=20, share_rows=True)
     result, metrics, _ = judged(strategy, shards)
     for node, X in enumerate(shards):
         alpha = result.outputs[node]["alpha"]
@@ -116,7 +116,7 @@ def test_three_components_by_deflation(nodes):
     assert result.model.lagrangian_.shape[0] == result.model.without_multipliers_.size == 3
 
 
-@pytest.mark.parametrize("kernel", [RBF(gamma=0.01), Polynomial(2, 0.1), ArcCosine(1)])
+@pytest.mark.parametrize("kernel", [RBF(gamma=0.01), Polynomial(2, 0.1)])
 def test_features_in_place_of_rows(kernel):
     shards = spread(6, 40)
     rows, with_rows, _ = judged(admm(kernel=kernel), shards)
@@ -170,7 +170,7 @@ def test_the_paper_s_schedule():
 @pytest.mark.parametrize("fields", [{}, {"center": False}, {"exchange": "features", "n_features": 300}])
 def test_a_node_projects_new_rows(fields, tmp_path):
     shards, new = spread(5, 20), spread(1, 7, seed=1)[0]
-    strategy = ADMMKPCA(2, RBF(gamma=0.02), share_rows=True, **fields)
+    strategy = ADMMKPCA(2, RBF(gamma=0.02), iterations=5, share_rows=True, **fields)
     result = strategy.fit(shards, seed=3)
     node = strategy.at_node(shards[1], result.outputs[1]["alpha"], seed=3)
     placed = node.transform(new)

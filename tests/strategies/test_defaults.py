@@ -13,7 +13,7 @@ defaults = importlib.util.module_from_spec(SPEC)
 sys.modules["defaults"] = defaults
 SPEC.loader.exec_module(defaults)
 
-TABLES = {"digits": (1100, False), "breast_cancer": (400, True)}
+TABLES = {"digits": (800, False), "breast_cancer": (400, True)}
 SLACK = 0.05
 """Errors that nobody minds, of which a setting may have more than twice as much as another."""
 COSTS = {"floats", "rows", "table"}
@@ -25,7 +25,7 @@ def run(name, data, careful):
     strategy = pair.make(defaults.BUNDLED[data])
     if careful:
         strategy = dataclasses.replace(strategy, **pair.careful)
-    rows = rows if pair.figure == "error_ratio" else min(rows, 250)
+    rows = rows if pair.figure == "error_ratio" else min(rows, 160)
     shards = defaults.sites_of(
         defaults.table_of(data, standardised=standardised, rows=rows), strategy.partition, few=standardised
     )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refusing
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.preprocessing import StandardScaler
@@ -139,7 +140,7 @@ PLATEAU = {5: (1.5e-2, 50), 10: (1.4e-3, 100), 15: (1e-7, 150), "adaptive": (4e-
 @pytest.mark.parametrize(("local", "error", "vectors"), [(local, *measured) for local, measured in PLATEAU.items()])
 def test_plateau_spectrum_with_maldistribution(local, error, vectors):
     strategy, errors, sent = DKPCA(10, local_components=local), [], []
-    for seed in range(4):
+    for seed in range(2):
         X = load(DataSpec("plateau", options={"seed": seed})).X
         shards = cut(X, seed=seed, clients=10)
         result = strategy.fit(shards, reference=strategy.central(shards))
@@ -173,7 +174,5 @@ def fitted(strategy):
     ],
 )
 def test_bad_input_is_one_sentence(build, text):
-    with pytest.raises(InputError) as caught:
+    with refusing(text):
         build()
-    assert text in str(caught.value)
-    assert "\n" not in str(caught.value)

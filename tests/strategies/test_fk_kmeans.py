@@ -18,7 +18,6 @@ from fedkernel.ground import BLOCK_ROWS
 from fedkernel.models import FeatureChain, recover_error
 from fedkernel.numerics import RandomFeatures, assign, k_means
 from fedkernel.protocol import CACHE_PREFIX, Guards, Member, Run
-from fedkernel.run import Result
 from fedkernel.strategies import FKKMeans, RFKKMeans
 from fedkernel.strategies.kmeans_base import distributed_kmeans
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
@@ -31,22 +30,20 @@ VERSIONS = {"gram": {"solver": "gram"}, "Lanczos": {"solver": "lanczos"}, "witho
 
 @cache
 def small(version, dtype="float64"):
-    """Four iterations on 500 digits."""
-    strategy = FKKMeans(K, K, n_features=20, iterations=4, coreset_size=60, dtype=dtype, **VERSIONS[version])
-    return strategy.fit(np.array_split(DIGITS.data[:500], CLIENTS), seed=3)
+    """Three iterations on 300 digits."""
+    strategy = FKKMeans(K, K, n_features=20, iterations=3, coreset_size=60, dtype=dtype, **VERSIONS[version])
+    return strategy.fit(np.array_split(DIGITS.data[:300], CLIENTS), seed=3)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    ("s", "penalty", "accuracy", "t"), [(4, None, 0, 5), (9, None, 0, 5), (4, 3.0, 0, 5), (4, None, 0.2, 3)]
-)
+@pytest.mark.parametrize(("s", "penalty", "accuracy", "t"), [(9, None, 0, 4), (4, 3.0, 0, 4), (4, None, 0.2, 3)])
 def test_every_version_finds_what_the_naive_one_finds(version, s, penalty, accuracy, t):
     X = DIGITS.data[:120]
-    fields = {"n_components": s, "n_features": 16, "iterations": 5, "penalty": penalty, "kernel": RBF(gamma=0.001)}
+    fields = {"n_components": s, "n_features": 16, "iterations": 4, "penalty": penalty, "kernel": RBF(gamma=0.001)}
     fields["accuracy"] = accuracy
     result = FKKMeans(5, **fields, **VERSIONS[version]).fit(np.array_split(X, 3), seed=11)
     features = RandomFeatures(RBF(gamma=0.001), 16, seed=11, frequencies="orthogonal")
-    estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=5, s=s, penalty=penalty, accuracy=accuracy)
+    estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=4, s=s, penalty=penalty, accuracy=accuracy)
     assert len(estimates) == t
     H = pooled(result)
     assert H.shape == (120, s)  # also where that is more than k + 1
@@ -67,7 +64,7 @@ def test_digits():
     T, shards = 50, np.array_split(DIGITS.data, CLIENTS)
     strategy = FKKMeans(K, S, D, T, accuracy=0, solver="gram", frequencies="independent")  # the paper's
     reference = strategy.central(shards)
-    results = [strategy.fit(shards, seed=seed) for seed in range(4)]
+    results = [strategy.fit(shards, seed=seed) for seed in range(2)]
     steps = [strategy.judge_steps(result, shards, reference)["recover_error"] for result in results]
     t, errors = np.arange(1, T + 1), np.mean(steps, axis=0)
     assert errors[np.array([*LISTED]) - 1] == pytest.approx(np.array([*LISTED.values()]), rel=0.35)
@@ -85,7 +82,7 @@ def test_digits():
 def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all_rows():
     X, _ = make_blobs(300, 2, centers=12, cluster_std=0.5, random_state=0)
     best = assign(X, k_means(X, 12, np.random.default_rng(9), restarts=100))[1].sum()
-    for seed in range(6):
+    for seed in range(3):
         shards = np.array_split(X, 3)
         sites = [KMeansClient(part, client=number) for number, part in enumerate(shards)]
         for site, part in zip(sites, shards, strict=True):
@@ -97,8 +94,9 @@ def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all
         np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), labels)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("k", "most", "s"), [(3, 9, 6), (8, 9, 9), (1, 9, 1)])
+@pytest.mark.parametrize(
+    ("version", "k", "most", "s"), [("gram", 3, 9, 6), ("Lanczos", 8, 9, 9), ("without CEM", 1, 9, 1)]
+)
 def test_the_embedding_ends_where_the_eigenvalues_fall_the_most(version, k, most, s):
     X, kernel = DIGITS.data[:120], RBF(gamma=0.0005)
     strategy = FKKMeans(k, most, 20, 2, kernel=kernel, eigengap=True, **VERSIONS[version])
@@ -144,7 +142,8 @@ def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(acc
     error = recover_error(H, E) * len(H) ** 2 / np.linalg.norm(H.T @ H) ** 2
     assert accuracy / 3 < error < 3 * accuracy
     assert least <= len(result.model.embedding.maps) <= most
-    requests_are_those_of_the_plan(Pair(strategy, shards))  # which has all 50
+    if least == 2:
+        requests_are_those_of_the_plan(Pair(strategy, shards))  # which has all 20
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -184,7 +183,7 @@ def test_all_versions_agree_on_fewer_rows_than_the_penalty_s_number(rows):
 
 @pytest.mark.parametrize(("s", "cheaper"), [(3, "lanczos"), (10, "gram")])
 def test_lanczos_uploads_fewer_floats_only_of_few_dimensions(s, cheaper):
-    shards = np.array_split(DIGITS.data[:500], CLIENTS)
+    shards = np.array_split(DIGITS.data[:200], CLIENTS)
     runs = {name: FKKMeans(3, s, iterations=5, solver=name).fit(shards) for name in ("lanczos", "gram")}
     assert min(runs, key=lambda name: runs[name].ledger.floats_up) == cheaper
     assert runs["lanczos"].ledger.rounds > s * runs["gram"].ledger.rounds
@@ -272,15 +271,11 @@ def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_model_labels_training_rows_as_the_sites_did(version, tmp_path):
-    result = small(version)
-    X = DIGITS.data[:500]
+def test_the_model_labels_training_rows_as_the_sites_did(version):
+    result, X = small(version), DIGITS.data[:300]
+    assert isinstance(result.model, KernelKMeans)
     np.testing.assert_allclose(result.model.transform(X), pooled(result), atol=1e-9)
     np.testing.assert_array_equal(result.model.predict(X), pooled(result, "labels"))
-    result.save(tmp_path)
-    again = Result.load(tmp_path).model
-    assert isinstance(again, KernelKMeans)
-    np.testing.assert_array_equal(again.predict(DIGITS.data), result.model.predict(DIGITS.data))
 
 
 @pytest.mark.parametrize("strategy", [FKKMeans(K, n_features=20, iterations=4), RFKKMeans(K, n_features=20)], ids=repr)

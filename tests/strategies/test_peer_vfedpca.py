@@ -20,6 +20,7 @@ WINE = StandardScaler().fit_transform(load_wine().data[::2])
 N = len(WINE)
 SHARDS = np.array_split(WINE, 5, axis=1)
 PAPER = {"merge": "eigenvalue", "update": "inplace"}
+FEW = {"merge": "eigenvalue", "rounds": 3}
 
 
 @pytest.mark.parametrize("update", ["inplace", "original"])
@@ -32,8 +33,8 @@ PAPER = {"merge": "eigenvalue", "update": "inplace"}
     ],
 )
 def test_on_a_full_graph_it_is_the_server_s(fields, update):
-    server = VFedPCA(update=update, **fields).fit(SHARDS, seed=5)
-    peers = PeerVFedPCA(update=update, **fields).fit(SHARDS, seed=5)
+    server = VFedPCA(update=update, rounds=4, **fields).fit(SHARDS, seed=5)
+    peers = PeerVFedPCA(update=update, rounds=4, **fields).fit(SHARDS, seed=5)
     for client in range(5):
         outputs = peers.outputs[client]
         np.testing.assert_allclose(outputs["eigenvectors"], server.model.eigenvectors_, rtol=0, atol=1e-12)
@@ -74,8 +75,8 @@ def test_each_client_merges_what_its_neighbours_sent(graph, rounds):
 @pytest.mark.parametrize("fields", [PAPER, {"n_components": 2, "merge": "average", "kernel": RBF(gamma=0.1)}], ids=str)
 @pytest.mark.parametrize("graph", ["ring", "star", Topology("grid", rows=1), "full"], ids=str)
 def test_with_relays_it_is_the_full_graph_s_bit_by_bit(graph, fields):
-    full = PeerVFedPCA(rounds=3, **fields).fit(SHARDS, seed=5)
-    strategy = PeerVFedPCA(graph=graph, relay=True, rounds=3, **fields)
+    full = PeerVFedPCA(rounds=2, **fields).fit(SHARDS, seed=5)
+    strategy = PeerVFedPCA(graph=graph, relay=True, rounds=2, **fields)
     relayed = strategy.fit(SHARDS, seed=5)
     for client in range(5):
         for name in ("eigenvectors", "iterates", "features"):
@@ -84,11 +85,11 @@ def test_with_relays_it_is_the_full_graph_s_bit_by_bit(graph, fields):
     adjacent = strategy.peers(5)
     cells = [[client, *others] for client, others in enumerate(adjacent)]
     reached, rounds = naive.forwarded(cells)
-    assert relayed.ledger.rounds == 2 + 3 * rounds + 1
+    assert relayed.ledger.rounds == 2 + 2 * rounds + 1
     assert set(relayed.ledger.edges) == {(client, other) for client, others in enumerate(adjacent) for other in others}
     if fields is PAPER:
-        long = PeerVFedPCA(graph=graph, relay=True, rounds=3, local_iterations=500, **PAPER).fit(SHARDS)
-        for client, u in enumerate(naive.peer_vfedpca(SHARDS, reached, 3)):
+        long = PeerVFedPCA(graph=graph, relay=True, rounds=2, local_iterations=500, **PAPER).fit(SHARDS)
+        for client, u in enumerate(naive.peer_vfedpca(SHARDS, reached, 2)):
             assert naive.up_to_sign(long.outputs[client]["eigenvectors"][:, 0], u) < 1e-8
 
 
@@ -119,7 +120,7 @@ def tree_of(kind, n, folder):
     return Topology("file", path=str(folder / "tree.txt"))
 
 
-@pytest.mark.parametrize("n", [5, 16, pytest.param(40, marks=pytest.mark.drill)])
+@pytest.mark.parametrize("n", [5, 12, pytest.param(40, marks=pytest.mark.drill)])
 @pytest.mark.parametrize("kind", ["star", "ring", "path", "tree"])
 def test_with_nothing_set_all_find_the_subspace_of_all_columns_to_the_last_bit(kind, n, tmp_path):
     """By k N floats up and down each edge of the shallowest tree for every product."""
@@ -168,9 +169,7 @@ def test_where_the_rank_is_used_up_the_search_ends(rank, scale):
 
 
 @pytest.mark.parametrize("graph", ["ring", "star", "full"])
-@pytest.mark.parametrize(
-    "fields", [{}, {"rounds": 1}, {"merge": "eigenvalue"}, {"merge": "average"}, {"merge": "eigenvalue", "relay": True}]
-)
+@pytest.mark.parametrize("fields", [{}, {"rounds": 1}, FEW, FEW | {"merge": "average"}, FEW | {"relay": True}])
 def test_what_is_measured_is_of_one_set_of_vectors_and_never_above_the_best(graph, fields):
     """Each client's share of its own columns, kept by its own vectors, would add up to more on rings and stars."""
     result = PeerVFedPCA(2, graph=graph, local_iterations=100, **fields).fit(SHARDS, evaluate=True)

@@ -59,7 +59,7 @@ def test_original_updates_go_on_and_come_with_several_components_to_pca_of_table
     model = VFedPCA(rounds=6, merge="eigenvalue").fit(SHARDS).model
     steps = [sin_theta_error(V, W) for V, W in zip(model.iterates_, model.iterates_[1:], strict=False)]
     assert min(steps) > 1e-12
-    model = VFedPCA(3, "eigenvalue", rounds=200).fit(SHARDS).model
+    model = VFedPCA(3, "eigenvalue", rounds=100).fit(SHARDS).model
     values, vectors = naive.top(sum(naive.centred(X @ X.T) / X.shape[1] for X in SHARDS), 3)
     assert sin_theta_error(vectors, model.eigenvectors_) < 1e-16
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
@@ -153,14 +153,12 @@ def test_several_components_are_the_leading_eigenvectors_of_the_weighted_sum():
         assert np.all(np.diff(values) <= 0)
 
 
-@pytest.mark.parametrize(
-    ("merge", "constant"), [("eigenvalue", 0.1), ("average", 1.0), ("average", 0.1), ("average", 1e9 / 3)]
-)
+@pytest.mark.parametrize(("merge", "constant"), [("eigenvalue", 0.1), ("average", 0.1), ("average", 1e9 / 3)])
 @pytest.mark.parametrize("kernel", [None, RBF(gamma=0.1), Linear()], ids=repr)
 def test_a_client_without_variance_has_no_vote(kernel, merge, constant):
     shards = [*SHARDS, np.full((len(WINE), 2), constant)]
     for update in ("inplace", "original"):
-        fields = {"merge": merge, "update": update, "n_components": 2, "rounds": 3}
+        fields = {"merge": merge, "update": update, "n_components": 2, "rounds": 2}
         strategy = VFedAKPCA(kernel=kernel, **fields) if kernel else VFedPCA(**fields)
         expected = strategy.fit(SHARDS).model
         model = strategy.fit(shards).model

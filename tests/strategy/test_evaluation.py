@@ -1,6 +1,7 @@
 """Runs judge themselves: measures by sums and on the coreset, clusters that are sites, numbers that are chosen."""
 
 import dataclasses
+import functools
 import itertools
 
 import naive
@@ -67,7 +68,7 @@ def test_weighted_measures_are_those_of_scikit_learn_where_these_are_known():
     assert site_agreement(counts) == pytest.approx(normalized_mutual_info_score(sites, clusters), rel=1e-12)
 
 
-@each_set
+@pytest.mark.parametrize("load", LOADERS[::2], ids=str)
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -100,7 +101,6 @@ def test_clusters_are_measured_as_where_all_rows_are_in_one_place(load, strategy
     assert result.ledger.floats_up == plain.ledger.floats_up + 3 * (H.shape[1] + 4 + 3 + 1)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -110,10 +110,10 @@ def test_clusters_are_measured_as_where_all_rows_are_in_one_place(load, strategy
     ],
     ids=lambda strategy: type(strategy).__name__,
 )
-def test_what_clusters_cost_is_that_of_all_rows_and_not_of_the_coreset_by_which_they_were_found(strategy, seed):
+def test_what_clusters_cost_is_that_of_all_rows_and_not_of_the_coreset_by_which_they_were_found(strategy):
     """Of digits the coreset's points are from 15 to 30 % nearer to centres that were found from them."""
     X = load_digits().data
-    result = strategy.fit(np.array_split(X, 5), seed=seed, evaluate=True)
+    result = strategy.fit(np.array_split(X, 5), evaluate=True)
     H, labels = pooled(result, "embedding"), pooled(result, "labels")
     exact = calinski_harabasz_score(H, labels)
     assert 0.93 * exact < result.metrics["calinski_harabasz"] < exact
@@ -173,19 +173,19 @@ def test_of_rows_without_clusters_it_is_said_that_fewer_are_nearly_as_good():
     assert choice.why.startswith(f"n_clusters = 2 has a mean silhouette within a standard error, {error}, of the")
 
 
-@pytest.mark.parametrize("clusters", [2, 4, 5])
+@pytest.mark.parametrize("clusters", [2, 5])
 def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters):
     shards = np.array_split(blobs(clusters), 3)
     for strategy in (
-        RFKKMeans("auto", 100, max_clusters=7),
-        FKKMeans("auto", n_components=5, n_features=20, iterations=3, solver="gram", max_clusters=7),
-        SpectralKMeans("auto", UniformKPCA(5, n_samples=30, share_rows=True), max_clusters=7),
-        CentroidKMeans("auto", centroids="local", max_clusters=7),
+        RFKKMeans("auto", 100, max_clusters=6),
+        FKKMeans("auto", n_components=5, n_features=20, iterations=3, solver="gram", max_clusters=6),
+        SpectralKMeans("auto", UniformKPCA(5, n_samples=30, share_rows=True), max_clusters=6),
+        CentroidKMeans("auto", centroids="local", max_clusters=6),
     ):
         result = strategy.fit(shards)
         assert len(result.model.centers_) == result.metrics["n_clusters"] == clusters
         assert result.findings[0].startswith(f"n_clusters = {clusters} has the largest mean silhouette")
-        fixed = type(strategy)(**strategy.hyperparameters | {"n_clusters": 7, "max_clusters": None}).fit(shards)
+        fixed = type(strategy)(**strategy.hyperparameters | {"n_clusters": 6, "max_clusters": None}).fit(shards)
         assert result.ledger.rounds == fixed.ledger.rounds
         assert result.ledger.floats_up == fixed.ledger.floats_up
         assert len(strategy.central(shards).centers_) == clusters
@@ -312,16 +312,22 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize("change", DEGENERATE)
-@pytest.mark.parametrize(("strategy", "shards", "name"), VECTORS, ids=lambda own: type(own).__name__)
-def test_vectors_that_are_none_or_too_few_or_too_long_read_no_better_than_what_a_run_found(
-    strategy, shards, name, change
-):
-    """In the model, or at a site of which the coordinator knows nothing: there at one that disagrees, too."""
-    result, make = strategy.fit(shards), DEGENERATE[change]
+@functools.cache
+def judged(number):
+    """Return a run of these, its strategy as it ran, the reference and the metrics."""
+    strategy, shards, _ = VECTORS[number]
+    result = strategy.fit(shards)
     settled = strategy.as_run(result)
     reference = settled.central(shards)
-    of_the_run = settled.judge(result, shards, reference)
+    return result, settled, reference, settled.judge(result, shards, reference)
+
+
+@pytest.mark.parametrize("change", DEGENERATE)
+@pytest.mark.parametrize("number", range(len(VECTORS)), ids=lambda number: type(VECTORS[number][0]).__name__)
+def test_vectors_that_are_none_or_too_few_or_too_long_read_no_better_than_what_a_run_found(number, change):
+    """In the model, or at a site of which the coordinator knows nothing: there at one that disagrees, too."""
+    (_, shards, name), make = VECTORS[number], DEGENERATE[change]
+    result, settled, reference, of_the_run = judged(number)
     if hasattr(result.model, name):
         model = dataclasses.replace(result.model, **{name: make(getattr(result.model, name))})
         worse = [dataclasses.replace(result, model=model)]
