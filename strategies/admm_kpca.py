@@ -211,8 +211,8 @@ class ADMMKPCA(ADMMKPCABase):
                 started = yield from mail.to_all(StartNextComponent())
             penalties = self._penalties(max(reply.bound for reply in started))
             signs = yield from agreed_signs(mail, peers)
-            *course, turns = yield from self._iterate(mail, penalties, signs, component)
-            courses.append(course)
+            lagrangian, without_from, turns = yield from self._iterate(mail, penalties, signs, component)
+            courses.append((lagrangian, without_from))
             if (left := _turn_left(turns)) > MOST_LEFT:
                 turned = f"component {component}'s directions turned by {turns[-1]:.2g} rad in iteration {len(turns)}"
                 findings.append(f"{turned}, the last, and have about {left:.1g} rad to go: raise iterations")
