@@ -68,7 +68,7 @@ def test_weighted_measures_are_those_of_scikit_learn_where_these_are_known():
     assert site_agreement(counts) == pytest.approx(normalized_mutual_info_score(sites, clusters), rel=1e-12)
 
 
-@pytest.mark.parametrize("load", LOADERS[::2], ids=str)
+@pytest.mark.parametrize("load", LOADERS[::2], ids=lambda load: load.__name__)
 @pytest.mark.parametrize(
     "strategy",
     [
