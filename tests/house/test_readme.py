@@ -19,10 +19,11 @@ from fedkernel.experiments.cli import app
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = [ROOT / "README.md", ROOT / "docs" / "start.md", *sorted(TUTORIALS.glob("*.md"))]
+EXAMPLE = re.compile(r"```python\n(.*?)```\s+```text\n(.*?)```", re.DOTALL)
 EXAMPLES = [
     pytest.param(*example, id=f"{page.stem}-{number}")
     for page in PAGES
-    for number, example in enumerate(re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", page.read_text(), re.DOTALL))
+    for number, example in enumerate(EXAMPLE.findall(page.read_text()))
 ]
 WALKED = {"start", "from-raw-files", "three-hospitals", "columns-at-banks", "only-sums"}
 
