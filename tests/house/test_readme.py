@@ -95,16 +95,9 @@ def test_the_walk_from_raw_files_to_an_answer(tmp_path):
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize(
-    ("page", "kinds"),
-    [
-        ("../start", "sh sh text"),
-        ("columns-at-banks", "sh toml sh text toml sh text sh text sh text"),
-        ("only-sums", "sh toml sh text sh text sh text sh text"),
-    ],
-)
-def test_the_walk_of_a_page(page, kinds, tmp_path):
-    assert " ".join(walk(TUTORIALS / f"{page}.md", tmp_path)) == kinds
+@pytest.mark.parametrize(("page", "outputs"), [("../start", 1), ("columns-at-banks", 4), ("only-sums", 4)])
+def test_the_walk_of_a_page(page, outputs, tmp_path):
+    assert walk(TUTORIALS / f"{page}.md", tmp_path).count("text") == outputs
 
 
 @pytest.mark.drill
