@@ -98,7 +98,7 @@ def _command(place, logs, arguments):
 
     os.chdir(place)
     for descriptor, log in enumerate(logs, 1):
-        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC), descriptor)
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     sys.argv = ["fedkernel", *arguments]
     main()
 

@@ -14,8 +14,7 @@ import numpy as np
 from sklearn.datasets import make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
-from fedkernel import RBF, CentroidKMeans
-from fedkernel.protocol import Privacy
+from fedkernel import RBF, CentroidKMeans, Privacy
 
 # %%
 # Four sites hold rows of five columns in four clusters. Nothing may be computed from the rows without noise: the

@@ -60,9 +60,8 @@ def test_its_rehearsal_runs_on_bundled_data_draws_its_plots_and_tests_its_claims
         assert check.kind != "identity" or lacking or claim.verdict is Verdict.IDENTITY, claim  # on any data
 
 
-def test_the_kept_report_is_what_these_experiments_were_and_readme_has_its_table():
-    root = Path(__file__).parents[2]
-    kept = root / "docs" / "results"
+def test_the_kept_report_and_its_table_are_what_these_experiments_were():
+    kept = Path(__file__).parents[2] / "docs" / "results"
     results = json.loads((kept / "results.json").read_text(encoding="utf-8"))
     assert [each["name"] for each in results["experiments"]] == [path.stem for path in FILES]
     for each, path in zip(results["experiments"], FILES, strict=True):
@@ -81,4 +80,4 @@ def test_the_kept_report_is_what_these_experiments_were_and_readme_has_its_table
         assert all((kept / "figures" / figure).exists() for figure in each["figures"])
     for name, page in pages(results).items():
         assert (kept / name).read_text(encoding="utf-8") == page
-    assert as_markdown(overview(results)) in (root / "README.md").read_text(encoding="utf-8")
+    assert as_markdown(overview(results)) in (kept / "index.md").read_text(encoding="utf-8")

@@ -208,7 +208,7 @@ def test_the_quickstart_is_forecast_as_it_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = dry_run(str(FOLDER / "quickstart.toml"))
     (line,) = [line for line in lines if line.startswith("VFedPCA (paper)")]
-    assert line.split()[2:6] == ["5", "11", "28,500", "28,450"]  # as the README's table has it
+    assert line.split()[2:6] == ["5", "11", "28,500", "28,450"]  # as the table of docs/start.md has it
     (line,) = [line for line in lines if line.startswith("DKPCA linear, 15 local")]
     assert line.split()[4:7] == ["5", "1", "17,100"]
     assert line.endswith("exact")

@@ -28,7 +28,7 @@ from fedkernel.strategies import (
     VFedPCA,
 )
 
-TABLE = (Path(__file__).parents[2] / "README.md").read_text().split("\n## The pairs\n")[1].split("\n## ")[0]
+TABLE = (Path(__file__).parents[2] / "README.md").read_text().split("\n## Methods\n")[1].split("\n## ")[0]
 
 each = pytest.mark.parametrize("name", PAIRS)
 
@@ -62,7 +62,7 @@ def test_it_has_a_case_which_is_forecast(name):
 def test_it_has_a_client_that_sites_know_and_a_row_in_the_readme(name):
     client = PAIRS[name].client
     assert CLIENTS_OF_OURS[client.__name__] is client
-    assert re.search(rf"^\| `{name}` \|", TABLE, flags=re.MULTILINE), f"no row of README.md's pairs is {name}"
+    assert re.search(rf"^\| \[`{name}`\]\(", TABLE, flags=re.MULTILINE), f"no row of README.md's pairs is {name}"
 
 
 @each
