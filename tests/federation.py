@@ -160,7 +160,7 @@ class Running:
 
     def __init__(self, place, name, *arguments, within=()):
         self.log = place / f"{name}.log"
-        self.log.touch()
+        self.log.write_text("")
         if not within:
             self.process = Ready(place, self.log, arguments)
             return

@@ -105,7 +105,7 @@ def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():
         UpdateConsensus(rho_self=100.0, rho_peers=50.0),
         UpdateDirection(dual=True, rho_self=100.0, rho_peers=50.0),
     ]
-    assert stop.value.value == ([-6.0, -6.0], 0)
+    assert stop.value.value == ([-6.0, -6.0], 0, [0.3, 0.1])
 
 
 def test_a_cell_pools_what_its_members_wrote_in_their_order_and_refuses_other_lengths():
