@@ -56,4 +56,4 @@ for _, result in runs[::2]:
 
 # %%
 # What the promise covers and what it does not: :doc:`/explanation/privacy`. In a file of an experiment, and in a site's
-# policy: :doc:`/how-to/experiments`.
+# policy: :doc:`/tutorials/only-sums`.

@@ -63,4 +63,4 @@ for factor, (result, _) in zip(factors, runs["rings: share told apart"][1], stri
     print(f"factor {factor}:", *result.findings)
 
 # %%
-# Rules for widths: :doc:`/how-to/experiments`.
+# Rules for widths: :doc:`/how-to/kernels`.
