@@ -132,10 +132,11 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
 def _print_recommended(best: Advice, situation: Situation) -> None:
     """Print the recommended pair, the reasons, and all its disclosures."""
     candidate, cohort = best.candidate, situation.cohort
+    where = f", where {candidate.condition}" if candidate.condition else ""
     share = 0.0 if best.forecast is None else protocol.forecast_share(best.forecast, cohort)
     lines = [
         f"Of floats, {protocol.whole_table_text(protocol.pooled_floats(cohort, situation.divided))}.",
-        f"Take {candidate.name}{f' where {candidate.condition}' if candidate.condition else ''}: {candidate.reason}.",
+        f"Take {candidate.name} ({candidate.method}){where}: {candidate.reason}.",
     ]
     if share > protocol.TABLE_SHARE:
         takes = f"{protocol.share_text(share)} numbers for each entry of a site's table"
