@@ -254,14 +254,17 @@ class KMeansClient(CellClient):
     answers: ClassVar[Answers] = (*CLUSTER_REQUESTS, LabelNewRows)
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
-        """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""
+        """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations.
+
+        A guarded site leaves out centres of too few rows, which go to the others.
+        """
         H = Embedding.load(self.memory).rows
         centers = k_means(H, ask.n_clusters, self.rng("local k-means"))
-        labels, costs = assign(H, centers)
         if self.guards is not None:
-            self.guards.check_groups(np.bincount(labels))
+            rows = np.bincount(assign(H, centers)[0], minlength=len(centers))
+            centers = centers[self.guards.large_groups(rows)]
         LocalCenters(centers).save(self.memory)
-        return LocalCost(cost=float(costs.sum()))
+        return LocalCost(cost=float(assign(H, centers)[1].sum()))
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
         """Sample rows by their cost, and add the local centres with the remaining weight."""

@@ -84,8 +84,8 @@ class Guards:
     - `lone_rows`: largest mean number of rows that are alone in their sum, if rows are sketched into sums: such a sum
       shows its row. A tenth of one allows 108 sums of 1000 rows, 868 of 10000. With more sums than half of the rows,
       products over all rows leave instead; strategies ask for these by the size "exact".
-    - `group_rows`: fewest rows that each local centre of a coreset stands for. A sampled point's weight is a row's in
-      any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
+    - `group_rows`: fewest rows that each local centre of a coreset stands for; others are left out. A sampled point's
+      weight is a row's in any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
     - `cell_rows`: smallest step of the sizes of clusters that leave the site; fewer rows count as none, and to other
       centres where distances to the nearest are summed. If tables are prepared, a column whose sum leaves has at least
       so many values, and no fewer than ``table.min_rows``, or none.
@@ -189,13 +189,14 @@ class Guards:
                 )
             memory[key] = np.array([left])
 
-    def check_groups(self, rows: npt.NDArray[np.int64]) -> None:
-        """Raise ShareableError if a local centre stands for too few rows; `rows` are the centres' numbers of rows."""
-        if (least := int(rows[rows > 0].min())) < self.group_rows:
+    def large_groups(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Mark the local centres that stand for enough rows; ShareableError if none does. `rows`: of each centre."""
+        if not np.any(large := rows >= self.group_rows):
             raise ShareableError(
-                f"a local centre would stand for {least} rows; allowed: at least {self.group_rows}, as with fewer "
-                "clusters (n_clusters, max_clusters) (guard: groups)"
+                f"each local centre would stand for {int(rows.max())} rows or fewer; allowed: at least "
+                f"{self.group_rows}, as with fewer clusters (n_clusters, max_clusters) (guard: groups)"
             )
+        return large
 
     def refusals(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[PredictedRefusal]:
         """Yield a plan's certain or possible refusals at a site with `rows`, of requests that its client answers."""

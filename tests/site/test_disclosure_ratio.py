@@ -43,9 +43,6 @@ class OnlyTheShare(Guards):
     def check_probes(self, name, vectors, memory, draw=0):
         """Let them pass."""
 
-    def check_groups(self, rows):
-        """Let them pass."""
-
     def most_sampled(self, rows):
         """Let all be sampled."""
 
@@ -61,7 +58,7 @@ def test_as_many_numbers_leave_as_are_allowed_and_not_one_more(monkeypatch, case
     assert any("per table entry" in text for text in simulated.findings) == (took > TABLE_SHARE)
 
     def run(share):
-        guards = OnlyTheShare(table_share=share, cell_rows=1)
+        guards = OnlyTheShare(table_share=share, cell_rows=1, group_rows=1)
         monkeypatch.setattr(simulation, "Site", partial(Site, guards=guards))
         return case.strategy.fit(shards)
 

@@ -17,11 +17,11 @@ from fedkernel import RBF, Laplacian, Linear
 from fedkernel.clients.diskpca import DisKPCAClient, SketchPoints
 from fedkernel.clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
 from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
-from fedkernel.clients.kmeans_base import SampleCoreset, SolveLocally
+from fedkernel.clients.kmeans_base import Embedding, LocalCenters, SampleCoreset, SolveLocally
 from fedkernel.clients.peer_vfedpca import NextBlock, PeerVectors
 from fedkernel.clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel.ground import InputError, ProtocolError
-from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
+from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, assign
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.peers import Mailbox
 from fedkernel.protocol import Guards
@@ -312,9 +312,13 @@ def test_a_coreset_is_a_share_of_the_rows_comes_once_and_its_centres_stand_for_s
     site = guarded(FKKMeansClient)
     asked(site, EmbedRows(features=FEATURES, t=1))
     assert refusal(site, SolveLocally(n_clusters=N)) == (
-        "a local centre would stand for 1 rows; allowed: at least 3, as with fewer clusters (n_clusters, max_clusters) "
-        "(guard: groups)"
+        "each local centre would stand for 1 rows or fewer; allowed: at least 3, as with fewer clusters (n_clusters, "
+        "max_clusters) (guard: groups)"
     )
+    asked(site, SolveLocally(n_clusters=N // 2))  # of which some have one row or two
+    centers = LocalCenters.load(site.memory).centers
+    assert 0 < len(centers) < N // 2
+    assert np.bincount(assign(Embedding.load(site.memory).rows, centers)[0]).min() >= 3
     asked(site, SolveLocally(n_clusters=2))
     for number in before:
         asked(site, SampleCoreset(samples=number))
