@@ -194,6 +194,7 @@ def _check_sums(sums: FloatArray | None, *, wanted: bool) -> None:
 class TakeComponents(Request[Receipt]):
     """Request to store the coefficients C of the components phi(Y) C, whose coordinates of rows are k(X, Y) C."""
 
+    once: ClassVar = True
     coefficients: Annotated[FloatArray, Shape("Y", "k")]
     kernel: Kernel
     precision: Precision

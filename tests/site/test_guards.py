@@ -14,17 +14,20 @@ from test_consent import asked
 from test_gate import PATIENTS, WINE, nodes_of
 
 from fedkernel import RBF, Laplacian, Linear
+from fedkernel.clients.cell_sums import SumEmbeddedCells
 from fedkernel.clients.diskpca import DisKPCAClient, SketchPoints
 from fedkernel.clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
 from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from fedkernel.clients.kmeans_base import Embedding, LocalCenters, SampleCoreset, SolveLocally
+from fedkernel.clients.landmark_base import TakeComponents, TakeLandmarks
 from fedkernel.clients.peer_vfedpca import NextBlock, PeerVectors
+from fedkernel.clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, assign
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.peers import Mailbox
-from fedkernel.protocol import Guards
+from fedkernel.protocol import CarriesRows, Guards
 from fedkernel.protocol.guards import Probed, widen_span, width_range
 from fedkernel.site import Site, read_outbox
 from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
@@ -299,6 +302,26 @@ def test_new_rows_and_the_result_are_measured_once(request_):
     site = guarded(DKPCAClient if isinstance(request_, ComputeKernelRows) else VFedPCAClient, new=TABLE[:3])
     asked(site, request_)
     assert "was answered before in this run" in refusal(site, request_)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "embed"),
+    [
+        (FKKMeansClient, [], EmbedRows(features=FEATURES, t=1)),
+        (
+            SpectralKMeansClient,
+            [TakeLandmarks(**CarriesRows.of(TABLE[:4]), before=0, kernel=RBF(gamma=0.1), precision="float64", tol=0.0)],
+            TakeComponents(coefficients=np.eye(4), kernel=RBF(gamma=0.1), precision="float64", embed=True),
+        ),
+    ],
+    ids=["FK", "spectral"],
+)
+def test_rows_are_embedded_once(kind, before, embed):
+    """Else sums of the same few rows' coordinates under many embeddings would add up to equations for these rows."""
+    site = guarded(kind)
+    for request in (*before, embed, SumEmbeddedCells(centers=np.zeros((1, 4 if before else FEATURES.n_features)))):
+        asked(site, request)
+    assert "was answered before in this run" in refusal(site, embed)
 
 
 @pytest.mark.parametrize(
