@@ -67,7 +67,7 @@ def table_of(schema: Mapping[str, Any]) -> str:
         default = "(needed)" if key in schema.get("required", ()) else ""
         if each.get("default") not in (None, "", [], {}) and not isinstance(each["default"], dict):
             default = f"`{json.dumps(each['default'])}`"
-        meaning = re.sub(r"docs/([\w/-]+)\.md", r"[\1](/\1.md)", each.get("description", ""))
+        meaning = re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", each.get("description", ""))
         cells = f"`{key}`", words_of(each), default, meaning
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"

@@ -98,12 +98,11 @@ class FKKMeans(FKKMeansBase):
     - Lanczos: Q rounds per iteration; up Q M p floats, down Q M p and the map.
     - without CEM: 2 Q rounds per iteration; up Q (N + M D), down the same.
 
-    Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`;
-    5 by sums, `summed_kmeans`). Memory: a
-    client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM N (3 Q
-    + r_t). A client computes features from their seed in blocks of rows, and keeps them until the next iteration if
-    they take 64 MiB at most (`fedkernel.clients.fk_kmeans.MOST_CACHED_BYTES`), else it computes them twice, and
-    without CEM twice per product.
+    Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`; 5 by sums,
+    `summed_kmeans`). Memory: a client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the
+    coordinator M p^2, without CEM N (3 Q + r_t). A client computes features from their seed in blocks of rows, and
+    keeps them until the next iteration if they take 64 MiB at most (`fedkernel.clients.fk_kmeans.MOST_CACHED_BYTES`),
+    else it computes them twice, and without CEM twice per product.
 
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
     error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`), moves that

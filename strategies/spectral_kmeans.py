@@ -40,9 +40,8 @@ class SpectralKMeans(CoresetStrategy):
     - `components`: strategy of the components, DisKPCA or UniformKPCA; in a configuration a table, in which `n_samples`
       or `solver` selects UniformKPCA.
 
-    Costs: the rounds, floats and memory of `components`, then those of `distributed_kmeans` or
-    `summed_kmeans`. Clients keep their rows'
-    coordinates, n_m k floats.
+    Costs: the rounds, floats and memory of `components`, then those of `distributed_kmeans` or `summed_kmeans`. Clients
+    keep their rows' coordinates, n_m k floats.
     """
 
     n_clusters: NumberOfClusters

@@ -4,6 +4,7 @@ import html
 import json
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -365,8 +366,11 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault():
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
 
 
-def test_the_page_of_commands_has_every_option_as_it_is_now():
+def test_the_pages_of_commands_and_keys_are_those_of_now():
     assert command_options.PAGE.read_text("utf-8") == command_options.page(), "cd tests && python -m command_options"
+    pages = runpy.run_path(str(command_options.PAGE.parents[1] / "site_pages.py"))
+    keys = command_options.PAGE.with_name("configuration.md")
+    assert keys.read_text("utf-8") == pages["configuration"](), "make docs"
     parameters = [(name, each) for name, command in command_options.commands() for each in command.params]
     unexplained = [(name, each.name) for name, each in parameters if not getattr(each, "help", None)]
     assert unexplained == []
