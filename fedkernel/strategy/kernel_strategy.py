@@ -13,7 +13,18 @@ from fedkernel.ground import FloatArray, InputError, Precision, Sums, blas_threa
 from fedkernel.models import Model, drop_misleading_figures, same_kernel
 from fedkernel.numerics import import_kernels
 from fedkernel.preparing import prepare_centrally, tables_to_prepare
-from fedkernel.protocol import TABLE_SHARE, Member, Privacy, Protocol, Run, pooled_floats, share_text, whole_table_text
+from fedkernel.protocol import (
+    TABLE_SHARE,
+    KernelClient,
+    Member,
+    Privacy,
+    Protocol,
+    Run,
+    Summed,
+    pooled_floats,
+    share_text,
+    whole_table_text,
+)
 from fedkernel.protocol.forecast import table_share
 from fedkernel.run import Journal, Ledger, Result, RunSettings
 from fedkernel.strategy import phases
@@ -197,6 +208,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         result.findings += [*measures.warnings, *execution.warnings, *account.losses]
         result.findings += _pooling_findings(account.ledger, execution.run.members, self.partition)
         result.findings += _table_share_findings(account.ledger, execution.run.members)
+        if execution.settings.sums == "masked":
+            result.findings += _unmasked_findings(self.client, account.ledger)
         result.findings += _resume_findings(journal)
         return result
 
@@ -235,6 +248,19 @@ def _table_share_findings(ledger: Ledger, members: Sequence[Member]) -> list[str
         return []
     sent = f"{most.label} sent {share_text(share)} numbers per table entry (default limit {TABLE_SHARE:g})"
     return [f"{sent}; its rows may be reconstructible"]
+
+
+def _unmasked_findings(client: type[KernelClient], ledger: Ledger) -> list[str]:
+    """Return a finding on a run with masked sums in which other numbers left the sites, too."""
+    replies = {request.__name__: request.reply_type for request in client.answers}
+    alone = {name: reply.__name__ for name, reply in replies.items() if not issubclass(reply, Summed)}
+    entries = [entry for entry in ledger.entries if entry.floats_up and entry.phase in alone]
+    if not entries:
+        return []
+    kinds = ", ".join(dict.fromkeys(alone[entry.phase] for entry in entries))
+    sent = f"{sum(entry.floats_up for entry in entries):,} of {ledger.floats_up:,} floats are no sums"
+    advice = 'docs/explanation/privacy.md lists the pairs that send sums only, some with clusters="lloyd"'
+    return [f"{sent}, and left the sites without masks, as {kinds}; {advice}"]
 
 
 def _resume_findings(journal: Journal | None) -> list[str]:
