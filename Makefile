@@ -21,7 +21,7 @@ NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
 	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_vfedpca \
 	strategy/test_projecting))
 
-.PHONY: demo check test drills test-kernel test-processors test-lowest test-newest mutants release-check lint docs bench defaults performance clean
+.PHONY: demo check test drills test-kernel test-processors test-lowest test-newest mutants release-check lint docs bench benchmark defaults performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel demo --out runs/quickstart
@@ -82,6 +82,10 @@ bench: $(VENV)/.dev
 
 defaults: $(VENV)/.dev
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py
+
+# Rivals have environments of their own in build/rivals. QUICK=1: one or two problems a task, page in build/
+benchmark: $(VENV)/.dev
+	$(BIN)/python benchmarks/benchmark.py $(if $(QUICK),--quick)
 
 performance: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py

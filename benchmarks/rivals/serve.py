@@ -1,7 +1,7 @@
 """Loop of a rival's process: reads jobs as lines of JSON, runs one program at a time, and answers a line for each.
 
-A rival is a file beside this one that imports its library, marks functions as programs, and ends with ``serve()``. It runs
-in an environment of its own, made of the dependencies that it names as a script does (PEP 723), and never imports fedkernel.
+A rival is a file beside this one that imports its library, marks functions as programs, and ends with ``serve()``. It
+runs in an environment of its own, made of the dependencies that it names as a script does (PEP 723).
 """
 
 import json
