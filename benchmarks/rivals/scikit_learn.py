@@ -1,7 +1,10 @@
 # /// script
-# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.0"]
+# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.1"]
 # ///
-"""scikit-learn: kernel PCA of the whole kernel matrix, of Nystroem's method, and of random features."""
+"""scikit-learn: kernel PCA of the whole kernel matrix, of Nystroem's method, and of random features.
+
+Accuracy of the eigenpairs and numbers of landmarks and features are searched.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ LANDMARKS = [{"n_components": number} for number in (100, 300, 1000)]
 
 
 def kernel_pca(job: Job, **options: Any) -> Answer:
-    model = KernelPCA(job["k"], kernel="rbf", gamma=job["gamma"], random_state=job["seed"], **options)
+    model = KernelPCA(job["k"], kernel="rbf", gamma=job["gamma"], random_state=job["seed"], copy_X=False, **options)
     return {"coordinates": model.fit_transform(job["X"])}
 
 
@@ -22,14 +25,14 @@ def dense(job: Job) -> Answer:
     return kernel_pca(job, eigen_solver="dense")
 
 
-@program("kernel PCA", "scikit-learn KernelPCA, arpack")
+@program("kernel PCA", "scikit-learn KernelPCA, arpack", settings=[{"tol": 0}, {"tol": 1e-4}])
 def arpack(job: Job) -> Answer:
-    return kernel_pca(job, eigen_solver="arpack")
+    return kernel_pca(job, eigen_solver="arpack", **job["setting"])
 
 
-@program("kernel PCA", "scikit-learn KernelPCA, randomized")
+@program("kernel PCA", "scikit-learn KernelPCA, randomized", settings=[{"iterated_power": p} for p in ("auto", 1, 2)])
 def randomized(job: Job) -> Answer:
-    return kernel_pca(job, eigen_solver="randomized")
+    return kernel_pca(job, eigen_solver="randomized", **job["setting"])
 
 
 @program("kernel PCA", "scikit-learn Nystroem + PCA", settings=LANDMARKS)

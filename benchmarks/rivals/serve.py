@@ -1,7 +1,8 @@
 """Loop of a rival's process: reads jobs as lines of JSON, runs one program at a time, and answers a line for each.
 
 A rival is a file beside this one that imports its library, marks functions as programs, and ends with ``serve()``. It
-runs in an environment of its own, made of the dependencies that it names as a script does (PEP 723).
+runs in an environment of its own, made of the dependencies that it names as a script does (PEP 723), and never imports
+fedkernel.
 """
 
 import json
@@ -19,7 +20,7 @@ Job = dict[str, Any]
 """Data and parameters of a task, see ``tasks.py``, and one of the program's settings."""
 
 Answer = dict[str, Any]
-"""Arrays by name, and numbers (floats up, rounds, epsilon) that the program counted itself."""
+"""Arrays by name, and numbers (floats up, rounds, epsilon, also seconds) that the program counted itself."""
 
 
 @dataclass(frozen=True)

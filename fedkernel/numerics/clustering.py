@@ -109,6 +109,10 @@ def _count_distinct(points: FloatArray, enough: int) -> int:
     """Count distinct points up to `enough`, since scikit-learn warns if there are fewer than clusters."""
     distances = np.square(points - points[0]).sum(axis=1)
     floor = max(_EQUAL_DISTANCE**2 * float(distances.max()), _ROUNDING**2 * float(np.square(points).sum(axis=1).max()))
+    # Points farther apart than twice the limit along one column are that many, which needs no pass for each
+    column = np.sort(points[:, int(np.ptp(points, axis=0).argmax())])
+    if 1 + np.count_nonzero(np.diff(column) > 2 * np.sqrt(floor)) >= enough:
+        return enough
     count = 1
     while count < enough and distances.max() > floor:
         farthest = points[int(distances.argmax())]

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,8 @@ class ComponentsEstimator(KernelEstimator):
         Bakir, Weston, Schoelkopf: Learning to find pre-images, NIPS 2004, as in scikit-learn's KernelPCA.
         """
         check_is_fitted(self)
-        return np.asarray(self.preimage_(X) + self.means_)
+        preimage, means = self._preimages
+        return np.asarray(preimage(X) + means)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return R^2 of the pre-images of rows X (n, d), to compare kernels and widths.
@@ -87,20 +89,33 @@ class ComponentsEstimator(KernelEstimator):
         """
         return float(r2_score(X, self.inverse_transform(self.transform(X)), multioutput="variance_weighted"))
 
-    def _fit_preimages(self, X: FloatArray, Z: FloatArray, *, linear: bool) -> None:
-        """Regress rows X (n, d), evenly spaced if many, on their coordinates Z (n, k) by ridge."""
+    def _keep_training(self, X: FloatArray, Z: FloatArray | None, width: int, *, linear: bool) -> None:
+        """Keep rows X (n, d), evenly spaced if many, for pre-images, and any coordinates Z (n, k) at hand."""
         if not self.alpha > 0:
             raise InputError(f"alpha = {self.alpha!r}, but must be above 0")
         step = -(-len(X) // SAMPLE_ROWS)
-        X, Z = X[::step], Z[::step]
+        self._training, self._n_features_out = (X[::step], None if Z is None else Z[::step], linear), width
+        self.__dict__.pop("_preimages", None)
+
+    @cached_property
+    def _preimages(self) -> tuple[Landmarks, FloatArray]:
+        """Ridge regression of the kept rows on their coordinates, and the rows' means; costs more than many a fit."""
+        X, Z, linear = self._training
+        Z = self._coordinates(X) if Z is None else Z
         kernel = Linear() if linear else numerics.with_width(RBF(), Z)
         centers = Z[:: -(-len(Z) // MOST_CENTERS)]
         R = numerics.whitening(kernel.gram(centers), PREIMAGE_TOL)
         F = kernel.gram(Z, centers) @ R
-        self.means_ = X.mean(axis=0, dtype=np.float64)
-        weights = np.linalg.solve(F.T @ F + self.alpha * np.eye(F.shape[1]), F.T @ (X - self.means_))
-        self._n_features_out = Z.shape[1]
-        self.preimage_ = Landmarks(kernel, centers, R @ weights)
+        means = X.mean(axis=0, dtype=np.float64)
+        weights = np.linalg.solve(F.T @ F + self.alpha * np.eye(F.shape[1]), F.T @ (X - means))
+        return Landmarks(kernel, centers, R @ weights), means
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a file or a copy, with the regression in place of the rows it is found from."""
+        state = dict(super().__getstate__())
+        if state.pop("_training", None):
+            state["_preimages"] = self._preimages
+        return state
 
 
 class ClustersEstimator(ClusterMixin, KernelEstimator):  # type: ignore[misc]

@@ -162,7 +162,7 @@ class FederatedKernelPCA(_FederatedEstimator, ComponentsEstimator):
         """Fit the components of rows X (n, d); `sites` is as the parameter, and takes its place."""
         rows, model = self._run(X, sites), self.result_.model
         self.eigenvalues_ = model.eigenvalues_
-        self._fit_preimages(rows, self.embedding_, linear=isinstance(model.kernel, Linear))
+        self._keep_training(rows, Z := self.embedding_, Z.shape[1], linear=isinstance(model.kernel, Linear))
         return self
 
 

@@ -83,7 +83,8 @@ class LandmarkKernelPCA(_LandmarkEstimator, base.ComponentsEstimator):
 
     Notes
     -----
-    Landmarks, width and pre-images are of 10,000 rows at most. Time: n m (m / 2 + d) multiplications and n m kernel
+    Landmarks, width and pre-images are of 10,000 rows at most; these stay in memory, and pre-images are fitted on their
+    first use, or when the estimator is saved, without the rows. Time: n m (m / 2 + d) multiplications and n m kernel
     values; memory besides the rows: (m, m) arrays, and blocks of 2048 rows.
     """
 
@@ -111,7 +112,7 @@ class LandmarkKernelPCA(_LandmarkEstimator, base.ComponentsEstimator):
         self.eigenvalues_, self.center_ = np.maximum(pairs.values, 0.0), means @ pairs.vectors
         coefficients = span.coefficients @ pairs.vectors
         self.model_ = LandmarkPCA(span.kernel, span.landmarks, coefficients, self.eigenvalues_)
-        self._fit_preimages(sample, self._coordinates(sample), linear=isinstance(span.kernel, Linear))
+        self._keep_training(sample, None, len(pairs.values), linear=isinstance(span.kernel, Linear))
         return self
 
     def _coordinates(self, X: FloatArray) -> FloatArray:

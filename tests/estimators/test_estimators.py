@@ -133,3 +133,14 @@ def test_bad_input_is_one_sentence(estimator, text):
 def test_the_page_s_examples():
     page = Path(__file__).parents[2] / "docs" / "how-to" / "estimators.md"
     assert doctest.testfile(str(page), module_relative=False).failed == 0
+
+
+def test_saved_components_hold_pre_images_in_place_of_rows_and_a_new_fit_has_new_ones():
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    model = ours.LandmarkKernelPCA(2, gamma=0.1, n_landmarks=10, random_state=0).fit(X)
+    saved = pickle.loads(pickle.dumps(model))  # noqa: S301
+    assert "_training" not in vars(saved)
+    before = model.inverse_transform(model.transform(X))
+    np.testing.assert_array_equal(saved.inverse_transform(saved.transform(X)), before)
+    shifted = model.fit(X + 5)
+    assert shifted.inverse_transform(shifted.transform(X + 5)).mean() > 4
