@@ -1,7 +1,7 @@
 # /// script
 # dependencies = []
 # ///
-"""fedkernel's pairs for PCA and kernel PCA of divided tables, on its local engine, with its ledger's floats and rounds.
+"""fedkernel's pairs for PCA and kernel PCA of divided rows, on its local engine, with its ledger's floats and rounds.
 
 A linear kernel makes the pairs for kernel PCA ones for PCA. Settings are numbers of landmarks or of rounds. Components
 of divided rows are not centred: the first of them is for the rows' mean.
@@ -13,16 +13,14 @@ import numpy as np
 from serve import Answer, Job, program, serve
 
 from fedkernel import RBF, Linear
-from fedkernel.strategies import ADMMKPCA, DKPCA, CentroidKPCA, DisKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
+from fedkernel.strategies import ADMMKPCA, CentroidKPCA, DisKPCA, UniformKPCA
 
-ROWS, COLUMNS, KERNEL = "federated PCA, rows", "federated PCA, columns", "federated kernel PCA"
-
-
+ROWS, KERNEL = "federated PCA, rows", "federated kernel PCA"
 Settings = list[dict[str, Any]]
 
 
-def fit(job: Job, strategy: Any, axis: int = 0) -> tuple[Any, Answer]:
-    result = strategy.fit(np.split(job["X"], job["cuts"][1:-1], axis=axis), seed=job["seed"])
+def fit(job: Job, strategy: Any) -> tuple[Any, Answer]:
+    result = strategy.fit(np.split(job["X"], job["cuts"][1:-1]), seed=job["seed"])
     names = {"floats_up": "floats", "rows_up": "rows"}
     return result, {names.get(name, name): total for name, total in result.ledger.totals().items()}
 
@@ -55,22 +53,6 @@ def admm(job: Job) -> Answer:
     own = [strategy.at_node(rows, result.outputs[j]["alpha"]).transform(rows) for j, rows in tables]
     return {"coordinates": np.vstack(own), **counts}
 
-
-def of_columns(name: str, pair: Any, settings: Settings, **always: Any) -> None:
-    def run(job: Job) -> Answer:
-        result, counts = fit(job, pair(job["k"], **always, **job["setting"]), 1)
-        return {
-            "coordinates": result.model.embedding() if pair is DKPCA else result.outputs[0]["eigenvectors"],
-            **counts,
-        }
-
-    program(COLUMNS, f"fedkernel {name}", settings=settings)(run)
-
-
-of_columns("DKPCA, linear", DKPCA, [{}], kernel=Linear(), center=True)
-of_columns("VFedPCA, exact", VFedPCA, [{}, {"tol": 0.1}])
-of_columns("VFedPCA, paper's merge", VFedPCA, [{"rounds": 2}, {"rounds": 10}], merge="eigenvalue", warm_start=True)
-of_columns("PeerVFedPCA, exact", PeerVFedPCA, [{}, {"tol": 0.1}])
 
 if __name__ == "__main__":
     serve()

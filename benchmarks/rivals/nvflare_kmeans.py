@@ -32,8 +32,8 @@ while flare.is_running():
     if model.current_round == 0:
         params = {"center": kmeans_plusplus(X, model.params["n_clusters"], random_state=seed)[0], "count": None}
     else:
-        start = model.params["center"]
-        local = MiniBatchKMeans(len(start), batch_size=len(X), max_iter=1, init=start, n_init=1, reassignment_ratio=0)
+        own = {"init": model.params["center"], "n_init": 1, "max_iter": 1, "reassignment_ratio": 0}
+        local = MiniBatchKMeans(len(own["init"]), batch_size=len(X), **own)
         params = {"center": local.fit(X).cluster_centers_, "count": local._counts}
     flare.send(FLModel(params=params, metrics={"metrics": 0.0}))
 """
