@@ -82,7 +82,7 @@ def serve() -> None:
     os.dup2(2, 1)
 
     def send(reply: dict[str, Any]) -> None:
-        print(json.dumps(reply), file=replies, flush=True)
+        print(json.dumps(reply, default=lambda number: number.item()), file=replies, flush=True)
 
     send({"programs": [[one.task, one.name, one.settings] for one in PROGRAMS.values()]})
     for line in sys.stdin:
