@@ -42,15 +42,15 @@ def requirements(path: Path) -> tuple[list[str] | None, list[str]]:
 
 
 def environment(path: Path) -> Path:
-    """Return the Python that runs a rival, in an environment made at its first use."""
+    """Return the Python that runs a rival, in an environment made at its first use; equal dependencies share one."""
     needed, _ = requirements(path)
     if needed is None:
         return Path(sys.executable)
-    folder = ENVIRONMENTS / path.stem
-    python = folder / "bin" / "python"
-    mark = folder / hashlib.sha256("\n".join(needed).encode()).hexdigest()[:16]
+    folder = ENVIRONMENTS / hashlib.sha256("\n".join(sorted(needed)).encode()).hexdigest()[:16]
+    python, mark = folder / "bin" / "python", folder / "installed"
     if mark.exists():
         return python
+    print(f"installing {', '.join(needed)}", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     uv = shutil.which("uv")
     make = [uv, "venv", "--quiet", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
@@ -62,7 +62,7 @@ def environment(path: Path) -> Path:
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.strip()] or [f"rc {done.returncode}"]
             raise RivalError(f"not installed: {said[-1].strip()[:200]}")
-    mark.touch()
+    mark.write_text("\n".join(needed), encoding="utf-8")
     return python
 
 

@@ -1,6 +1,3 @@
-# /// script
-# dependencies = []
-# ///
 """fedkernel's pairs for PCA and kernel PCA of divided rows, on its local engine, with its ledger's floats and rounds.
 
 A linear kernel makes the pairs for kernel PCA ones for PCA. Settings are numbers of landmarks or of rounds. Components

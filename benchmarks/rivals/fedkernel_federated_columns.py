@@ -1,6 +1,3 @@
-# /// script
-# dependencies = []
-# ///
 """fedkernel's pairs for PCA of divided columns, on its local engine, with its ledger's floats and rounds.
 
 Floats of peers are of their letters, up to the coordinator and down. Answers are left singular vectors.

@@ -1,6 +1,3 @@
-# /// script
-# dependencies = []
-# ///
 """fedkernel's pairs for kernel k-means of divided rows, on its local engine, with its ledger's floats and rounds.
 
 The kernel is RBF of the job's width, for CentroidKMeans also linear, which makes it k-means.

@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.0", "flwr==1.41.0", "threadpoolctl==3.6.0"]
+# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.1", "flwr==1.41.0", "threadpoolctl==3.6.0"]
 # ///
 """Flower with scikit-learn: k-means as a ClientApp under FedAvg, the app called in this process.
 

@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.0", "threadpoolctl==3.6.0"]
+# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.1", "threadpoolctl==3.6.0"]
 # ///
 """k-FED: k-means of the sites' own k-means centres in one round, written from the paper.
 

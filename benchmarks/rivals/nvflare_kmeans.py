@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.0", "nvflare==2.9.0"]
+# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.1", "nvflare==2.9.0"]
 # ///
 """NVFlare k-means: KMeansFedAvgRecipe with the client of its scikit-learn example, in its simulator.
 

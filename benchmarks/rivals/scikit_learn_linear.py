@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.0"]
+# dependencies = ["numpy==2.4.6", "scikit-learn==1.9.1"]
 # ///
 """PCA and k-means in one place: the bounds for every divided method, of all rows in one array.
 
