@@ -46,7 +46,7 @@ def print_advice(
         raise InputError(f"--sites {sites}, but {len(parts)} tables; allowed: one table, or as many as sites")
     if len(parts) == 1:
         if not advise_tables.is_shape(tables[0]):
-            print_status(f"costs are for {sites or 3} sites with such a file each (--sites); divide a common file by site")
+            print_status(f"costs are for {sites or 3} sites with such a file each (--sites); divide one of all by site")
         parts *= sites or 3
     divided, suggested = infer_division(parts, partition)
     aside = advise_tables.unusable_columns(parts, divided)
