@@ -14,7 +14,7 @@ from rich.text import Text
 from fedkernel import protocol
 from fedkernel.experiments.commands import advise_tables
 from fedkernel.experiments.commands.advise import Partition
-from fedkernel.experiments.commands.advise_candidates import Advice, Situation, advise
+from fedkernel.experiments.commands.advise_candidates import CLUSTERS_ONLY, Advice, Situation, advise
 from fedkernel.experiments.commands.advise_tables import SiteTable
 from fedkernel.experiments.commands.console import print_line, print_status, print_table
 from fedkernel.experiments.commands.forecast_table import cells_of
@@ -45,6 +45,8 @@ def print_advice(
     if sites is not None and len(parts) not in (1, sites):
         raise InputError(f"--sites {sites}, but {len(parts)} tables; allowed: one table, or as many as sites")
     if len(parts) == 1:
+        if not advise_tables.is_shape(tables[0]):
+            print_status(f"costs are for {sites or 3} sites with such a file each (--sites); divide one of all by site")
         parts *= sites or 3
     divided, suggested = infer_division(parts, partition)
     aside = advise_tables.unusable_columns(parts, divided)
@@ -77,7 +79,7 @@ def print_advice(
         prepare |= {"categories": categories} if categories else {}
         text = starting_toml(best, situation, files, toml, columns, **prepare)
         write_atomic(toml, lambda file: file.write(text.encode()))
-        print_status(f"{toml}: an experiment to start with: fedkernel run {toml}")
+        print_status(f"{toml}: an experiment to start with: fedkernel run {toml} (--dry-run: what it takes in all)")
 
 
 def infer_division(parts: Sequence[SiteTable], partition: Partition | None) -> tuple[Division, str]:
@@ -211,6 +213,8 @@ def starting_toml(
         sections: dict[str, dict[str, Any]] = {"data": data, "prepare": {"scale": "standard", **prepare}}
         if reading.get("label") and situation.goal == "clusters":
             sections["report"] = {"metric": "ari"}  # agreement of clusters with the label's classes
+        elif best.candidate.goals == CLUSTERS_ONLY:
+            sections["report"] = {"metric": "nmi_central"}  # with the clusters of all rows in one place
         note = "the sites' files; across sites: sites = [names] in place of all in this table, which join says"
     else:
         vertical = situation.divided == "vertical"

@@ -51,9 +51,9 @@ def check(
 ) -> None:
     r"""Check a site's file, and print every fault with its remedy; nothing leaves.
 
-    A fault is to be mended, in the file, by an option or by \[prepare], before the file can be used: exit code 2. With
-    doubts and notes only, the file can be used as it is, and the exit code is 0. Places are as in a spreadsheet: row 1
-    has the names, columns are letters.
+    A fault is to be mended, in the file, by an option or by the experiment's table \[prepare], before the file can be
+    used: exit code 2. With doubts and notes only, the file can be used as it is, and the exit code is 0. Places are as
+    in a spreadsheet: row 1 has the names, columns are letters.
     """
     if ranges and schema is None:
         raise InputError("--ranges needs --schema FILE")

@@ -15,6 +15,12 @@ class Group(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         return None if command is None else with_argument_help(command)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the first argument; an error suggests others once, by Click and not by typer too."""
+        return click.Group.resolve_command(self, ctx, args)
+
 
 def with_argument_help(command: click.Command) -> click.Command:
     """Return a command with the help texts of its arguments, from the `Annotated` types.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fedkernel.experiments.commands.console import print_line
+from fedkernel.experiments.commands.console import print_line, print_status
 from fedkernel.experiments.commands.study_text import answers_of
 from fedkernel.ground import FedkernelError, InputError, RefusedError, load_class, one_line, own_short_names
 from fedkernel.protocol import Forecast, Guards, Member
@@ -42,6 +42,9 @@ def show_shares(
     None if `table_share`, by default that of sites without a policy, is enough, as far as forecasts can show. `left`:
     numbers per entry that left before.
     """
+    if shape is None:
+        print_status("--shape ROWSxCOLUMNS, a table's size, also gives the numbers that leave for each of its entries")
+        return None
     policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
     for verdict in table_shares(policy, study, shape, answers_of, forecast_of, left=left):
         print_line(one_line(verdict.text))

@@ -87,7 +87,8 @@ def serve_site(
                 remove_key_files(out)
             if receiving.apply:  # made-up rows of a rehearsal give no receipt
                 site.write_receipts(out, str(config["name"]), site.read_own_keys(config).identity)
-        report_line(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
+        report_line(f"the work is done; what this site keeps is in {out}: fedkernel show {out} makes a page of it")
+        report_line(f"what left it: fedkernel outbox show {out}")
 
 
 def ask_operator(question: str) -> str:

@@ -16,6 +16,7 @@ ALLOWED = "text in UTF-8 (--encoding names another, such as latin-1), with comma
 
 DELIMITERS = ",;\t|"  # candidate delimiters when none is given
 SAMPLE = 1 << 16  # bytes at a file's beginning from which its format is guessed
+MOST_ABOVE = 10  # rows above that with the names
 
 
 class CsvFormat(NamedTuple):
@@ -40,22 +41,12 @@ def guess_csv_format(
     every row as many values as there are names; for a decimal comma, numbers with commas, none with a point, and some
     that cannot be thousands. Raises InputError: a file that cannot be read, or that two delimiters divide equally well.
     """
-    with file_errors(path, ALLOWED), path.open("rb") as stream:
-        head = stream.read(SAMPLE)
-        whole = len(head) < SAMPLE
-    guessed = []
-    if encoding is None:
-        encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-        if encoding == "utf-16":
-            guessed.append("encoding = 'utf-16'")
-    encoding = codecs.lookup(encoding).name.removesuffix("-sig")
-    text = head.decode(with_mark(encoding), errors="replace")
+    given = encoding
+    encoding, every_record = _sample(path, given)
+    guessed = ["encoding = 'utf-16'"] if given is None and encoding == "utf-16" else []
 
     def records(delimiter: str) -> list[list[str]]:
-        rows = list[list[str]]()  # up to the first CSV fault, which is reported when the whole file is read
-        with suppress(csv.Error):
-            rows.extend(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-        return [row for row in rows[header - 1 : None if whole else -1] if row]
+        return [row for row in every_record(delimiter)[header - 1 :] if row]
 
     if delimiter is None:
         delimiter = _delimiter(path, records)
@@ -66,6 +57,46 @@ def guess_csv_format(
         if decimal != ".":
             guessed.append("decimal = ','")
     return CsvFormat(delimiter, decimal, encoding, header, tuple(guessed))
+
+
+def find_later_header(path: Path, delimiter: str | None, encoding: str | None) -> int | None:
+    """Return the row with the names where a title or other rows of another length come first; else None."""
+    _, records = _sample(path, encoding)
+    found = []
+    for rows in map(records, delimiter or DELIMITERS):
+        widths = list(map(len, rows))
+        if not widths or widths[-1] < 2:
+            continue
+        if not {*widths} - {0, widths[-1]}:
+            return None
+        last = max(place for place, width in enumerate(widths) if width not in (0, widths[-1]))
+        place = next(place for place in range(last + 1, len(rows)) if rows[place])
+        above = widths[0] != widths[-1] and place <= MOST_ABOVE
+        if above and place < len(rows) - 1 and all(map(_is_name, rows[place])):
+            found.append(place + 1)
+    return min(found, default=None)
+
+
+def _is_name(cell: str) -> bool:
+    return bool(cell.strip()) and not cell.strip()[0].isdigit()
+
+
+def _sample(path: Path, encoding: str | None) -> tuple[str, Callable[[str], list[list[str]]]]:
+    """Return a file's encoding, and a function that cuts its beginning into records by a delimiter."""
+    with file_errors(path, ALLOWED), path.open("rb") as stream:
+        head = stream.read(SAMPLE)
+    if encoding is None:
+        encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    encoding = codecs.lookup(encoding).name.removesuffix("-sig")
+    text = head.decode(with_mark(encoding), errors="replace")
+
+    def records(delimiter: str) -> list[list[str]]:
+        rows = list[list[str]]()  # up to the first CSV fault, which is reported when the whole file is read
+        with suppress(csv.Error):
+            rows.extend(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        return rows[: None if len(head) < SAMPLE else -1]
+
+    return encoding, records
 
 
 def with_mark(encoding: str) -> str:

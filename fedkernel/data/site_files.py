@@ -20,7 +20,7 @@ import numpy as np
 from fedkernel.data.arrow_columns import checked_ids, ids_of, is_numeric, stack_columns
 from fedkernel.data.block_tables import ArrayTable, ParquetTable, SparseTable, Table, file_errors, open_table
 from fedkernel.data.column_readers import Reader, open_csv, open_parquet, open_sheet
-from fedkernel.data.csv_format import CsvFormat, guess_csv_format
+from fedkernel.data.csv_format import CsvFormat, find_later_header, guess_csv_format
 from fedkernel.ground import AnyArray, InputError, listed, open_npz, row_of_file
 
 
@@ -139,6 +139,14 @@ class SiteFile:
             return CsvFormat()
         return guess_csv_format(path, self.delimiter, self.decimal, self.encoding, self.header_row)
 
+    @property
+    def later_header(self) -> int | None:
+        """Row below the first that may have the names of a .csv file, unless `header` is given."""
+        path = Path(self.path).expanduser()
+        if self.header is not None or path.suffix.lower() != ".csv" or not path.is_file():
+            return None
+        return find_later_header(path, self.delimiter, self.encoding)
+
     def read(self) -> SiteData:
         """Read the file; tables in .npy and .parquet files are read later, block by block.
 
@@ -161,7 +169,9 @@ class SiteFile:
         for option, name in [*options, ("id", self.id), *(("drop", name) for name in self.drop)]:
             if name is not None and name not in names:
                 columns = listed(list(map(repr, names)))
-                raise InputError(f"{option} = {name!r} is no column of {path}; there are: {columns}")
+                row = self.later_header
+                below = f"; row {row} may have the names (--header {row})" if row else ""
+                raise InputError(f"{option} = {name!r} is no column of {path}; there are: {columns}{below}")
         if withheld := [name for name in self.columns or () if not self.policy_admits(name)]:
             raise InputError(f"columns names {withheld[0]!r}, which the policy keeps out (table.columns, table.hidden)")
         others = [name for name in names if name not in self.excluded_columns and self.policy_admits(name)]

@@ -41,7 +41,7 @@ LOG = "superlink.log"
 def run_job(job: Job) -> Iterator[str | FailedRun]:
     """Run a job in Flower's simulation; EngineError if that cannot start or ends without a result."""
     if importlib.util.find_spec("ray") is None:
-        raise EngineError("the ray engine needs Ray: pip install 'flwr[simulation]'")
+        raise EngineError("the ray engine needs Ray: pip install 'fedkernel[simulation]'")
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run in the simulation")
     clients = max(run.clients or 1 for run in job.runs)

@@ -262,7 +262,7 @@ def table_shares(
     """
     limit, needed, total = policy.guards.table_share, policy.guards.table_share, TableShare(left, left, False)
     if shape is None:
-        yield Verdict(TABLE, f"the numbers sent per table entry: their number {NO_SIZE}; allowed: {limit:g}", None)
+        yield Verdict(TABLE, f"numbers per table entry: the number {NO_SIZE}; allowed: {limit:g}", None)
         return
     runs_by_share: dict[TableShare, list[str]] = {}
     for run in study.runs:

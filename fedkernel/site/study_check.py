@@ -84,7 +84,17 @@ def _plain_sums(policy: Policy, run: RunSpec) -> Iterator[str]:
         if run.sums != "masked":
             yield f"run {run.id!r} has sums = {run.sums!r}, but must have masked ones"
         replies = {planned.reply for step in run.plan or () for planned in step.requests if not planned.summed}
-        yield from map(not_masked_text, sorted(replies.difference(EXEMPT)))
+        for reply in sorted(replies.difference(EXEMPT)):
+            without = f"; a study without: {_WITHOUT[reply]}" if reply in _WITHOUT else ""
+            yield f"{not_masked_text(reply)}{without}"
+
+
+_WITHOUT = {
+    "ClusterSizes": "evaluate = false",
+    "Differences": '[prepare] drift = "ignore"',
+    "LocalCenters": 'centroids = "shared"',
+}
+"""Settings of an experiment under which a reply that is no sum is not asked for."""
 
 
 def _epsilon(policy: Policy, run: RunSpec) -> Iterator[str]:

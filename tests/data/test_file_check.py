@@ -183,6 +183,18 @@ def test_ids_whose_zeros_were_cut(tmp_path, ids, severity):
     )
 
 
+def test_a_title_above_the_names_and_units_below_are_one_fault_each(tmp_path):
+    path, cells = tmp_path / "a.csv", "".join(f"p{row};{row},5;{row * row}\n" for row in range(12))
+    path.write_text(f"Ward South, 2024\n\nid;weight;dose\n;kg;mg/l\n{cells}")
+    title = ("fault", "row 1 does not have the columns' names, but row 3 may", "")
+    units = ("fault", "units, or other words, below the names", "row 4")
+    assert [each for each in severities(path, id="id") if each[0] == "fault"] == [title, units]
+    with pytest.raises(InputError, match=r"there are: 'Ward South', '2024'; row 3 may have the names \(--header 3\)$"):
+        SiteFile(path, id="id").read()
+    path.write_text(f"id;weight;dose\n{cells}")
+    assert not [each for each in severities(path, id="id") if each[0] == "fault"]
+
+
 def test_a_spreadsheet_is_looked_at_too(tmp_path):
     book = openpyxl.Workbook()
     for row in (["id", "x", "y"], [7, 1.5, "5 mg"], [8, None, "6 mg"], [], [8, 2, 7]):

@@ -147,7 +147,8 @@ def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_pat
     assert planned.shapes == ((40, 3 + 4), (30, 3 + 4))
     assert planned.point.experiment.report.metric == "ari"
     assert re.findall("column '(.*)' holds whole numbers that differ from row to row: --id", text) == ["number"]
-    with_faults = command("a.csv", "b.csv", "--goal", "clusters")
+    with_faults = command("a.csv", "b.csv", "--goal", "clusters", "--toml", "plain.toml")
+    assert read_config(Path("plain.toml")).report.metric == "nmi_central"
     assert "b.csv has 1 fault to be mended before it can be used: fedkernel check b.csv" in with_faults
 
 

@@ -364,6 +364,7 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault():
     for command, table in tables.items():  # not read as markup
         assert table in call(*command, "--help").stdout
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
+    assert call("reports").output.count("Did you mean") < 2, "both Click and typer suggest"
 
 
 def test_the_pages_of_commands_and_keys_are_those_of_now():

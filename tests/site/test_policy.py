@@ -10,7 +10,7 @@ from fedkernel import RBF, Linear
 from fedkernel.clients.diskpca import SketchPoints
 from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from fedkernel.clients.fk_kmeans import FKKMeansClient, MultiplyColumns, MultiplyGram, SumFeatures
-from fedkernel.clients.kmeans_base import SampleCoreset
+from fedkernel.clients.kmeans_base import CountClusters, SampleCoreset
 from fedkernel.clients.vfedpca import Multiply
 from fedkernel.experiments import cli
 from fedkernel.ground import InputError, RefusedError
@@ -45,6 +45,9 @@ def run(**more):
         "plan": PLAN,
     }
     return RunSpec(**table | more)
+
+
+MASKED = run(sums="masked", identities=[f"{site:0128}" for site in range(3)], plan=(once(CountClusters),))
 
 
 def policy(**tables):
@@ -108,6 +111,7 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
         (run(), {"messages": {"*": {"never": True}}}, "messages", "LocalSpectrum may never leave"),
         (run(), {"messages": {"*": {"only_summed": True}}}, "messages", "in sums only, but it is also read"),
         (run(), {"study": {"sums": "masked"}}, "study.sums", "run 'r' has sums = 'plain', but must have masked ones"),
+        (MASKED, {"study": {"sums": "masked"}}, "study.sums", "evaluate = false"),
         (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is requested up to 3 times, but 2 are"),
     ],
 )

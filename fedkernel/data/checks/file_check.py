@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,10 @@ def check_file(file: SiteFile, min_rows: int) -> FileCheck:
     findings = [*cells.findings, *_names(file, cells.names)]
     places = _table(file, names)
     columns = tuple(_column(cells, place, names[place]) for place in places)
+    if _has_units(columns):
+        findings.append(Finding("fault", "units, or other words, below the names", f"row {cells.rows[0]}", "delete it"))
+        cells = replace(cells, columns=tuple(column[1:] for column in cells.columns), rows=cells.rows[1:])
+        columns = tuple(_column(cells, place, names[place]) for place in places)
     ids = cells.ids
     if file.id is not None and file.id in names:
         ids = tuple(map(_id, cells.columns[names.index(file.id)].tolist()))
@@ -100,6 +104,13 @@ def _column(cells: Cells, place: int, name: str) -> Column:
     text, decimal = is_text(values), cells.decimal
     kind = column_kind(values.tolist(), decimal) if text else ColumnKind("number", values.astype(float), {})
     return Column(place, name, values, kind, missing_cells(values))
+
+
+def _has_units(columns: Sequence[Column]) -> bool:
+    """Return whether the first row alone has words in most columns of numbers, and in two at least."""
+    spelt = [column for column in columns if column.kind.name in ("number", "spelt")]
+    units = [column for column in spelt if list(column.kind.odd.values()) == [[0]]]
+    return len(units) > 1 and 2 * len(units) > len(spelt)
 
 
 def _id(cell: float | str | None) -> str:

@@ -63,6 +63,10 @@ def read_cells(file: SiteFile) -> Cells:
 
 def _csv_cells(file: SiteFile, path: Path) -> Cells:
     findings: list[Finding] = []
+    if row := file.later_header:
+        problem = f"row 1 does not have the columns' names, but row {row} may"
+        findings.append(Finding("fault", problem, remedy=f"--header {row}, or delete the rows above it"))
+        file = replace(file, header=row)  # the other findings are as with that
     try:
         form = file.csv_format
     except InputError as error:  # two delimiters
