@@ -93,6 +93,8 @@ _WITHOUT = {
     "ClusterSizes": "evaluate = false",
     "Differences": '[prepare] drift = "ignore"',
     "LocalCenters": 'centroids = "shared"',
+    "LocalCoreset": 'clusters = "lloyd"',
+    "LocalCost": 'clusters = "lloyd"',
 }
 """Settings of an experiment under which a reply that is no sum is not asked for."""
 
