@@ -6,11 +6,12 @@ runs share the sites' processes and connections, with mutual TLS; a run's joinin
 """
 
 import asyncio
+import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
+from sklearn.feature_selection import VarianceThreshold
 
 from fedkernel.engines.grpc import serve
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
@@ -32,7 +34,6 @@ from fedkernel.wire import Job, RunSpec
 SITES = 5
 NETWORKS = [(0, 1e6)] * 2 + [(delay, rate) for delay in (1, 30, 200) for rate in (100, 10)]
 """Round trip in milliseconds, and Mbit/s; the first, twice: the proxies alone, once to load all code."""
-PIECE = 16384
 DIVIDED = [(DKPCA(5, Linear(), center=True), 1), (VFedPCA(5), 1), (CentroidKMeans(10), 0), (FKKMeans(10), 0)]
 PAIRS = {type(strategy).__name__: (strategy, axis) for strategy, axis in DIVIDED}
 """Strategies, and the axis along which the table is divided."""
@@ -44,14 +45,15 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, li
 
     async def receive() -> None:
         free = 0.0  # when the link has taken all before
-        while piece := await reader.read(PIECE):
-            free = max(free, time.monotonic()) + 8 * len(piece) / (1e6 * link[1])
-            waiting.put_nowait((free + link[0] / 2000, piece))
-            await asyncio.sleep(free - time.monotonic())  # the sender is held back, as by a full buffer
+        with suppress(OSError):  # an end has gone
+            while piece := await reader.read(16384):
+                free = max(free, time.monotonic()) + 8 * len(piece) / (1e6 * link[1])
+                waiting.put_nowait((free + link[0] / 2000, piece))
+                await asyncio.sleep(free - time.monotonic())  # the sender is held back, as by a full buffer
         waiting.put_nowait((time.monotonic(), b""))
 
     receiving, piece = asyncio.ensure_future(receive()), b" "
-    with suppress(OSError):  # an end has gone
+    with suppress(OSError):
         while piece:
             due, piece = await waiting.get()
             await asyncio.sleep(due - time.monotonic())
@@ -64,36 +66,38 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, li
 @contextmanager
 def proxies(port: int, link: list[float]) -> Iterator[list[int]]:
     """Yield ports of a proxy for each site, whose `link`, round trip and Mbit/s, may change between runs."""
-    loop, ports, ready, end = asyncio.new_event_loop(), list[int](), threading.Event(), asyncio.Event()
+    started: queue.SimpleQueue[tuple[list[int], Callable[[], object]]] = queue.SimpleQueue()
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         other_reader, other_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pass_on(reader, other_writer, link), pass_on(other_reader, writer, link))
+        with suppress(asyncio.CancelledError):  # at the end
+            await asyncio.gather(pass_on(reader, other_writer, link), pass_on(other_reader, writer, link))
 
     async def carry() -> None:
+        end, loop = asyncio.Event(), asyncio.get_running_loop()
         servers = [await asyncio.start_server(connect, "127.0.0.1", 0) for _ in range(SITES)]
-        ports.extend(server.sockets[0].getsockname()[1] for server in servers)
-        ready.set()
+        ports = [server.sockets[0].getsockname()[1] for server in servers]
+        started.put((ports, lambda: loop.call_soon_threadsafe(end.set)))
         await end.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(carry(),), daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(carry()), daemon=True)
     thread.start()
-    ready.wait()
+    ports, end = started.get()
     yield ports
-    loop.call_soon_threadsafe(end.set)
+    end()
     thread.join()
 
 
 def write_runs(folder: Path) -> Iterator[RunSpec]:
     """Write the sites' tables, and yield the four pairs' runs over each network."""
-    X = load_digits().data
-    X = (X - X.mean(axis=0))[:, X.std(axis=0) > 0]
+    X = VarianceThreshold().fit_transform(load_digits().data)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
     for place in range(len(NETWORKS)):
         for name, (strategy, axis) in PAIRS.items():
-            tables = np.array_split(X / X.std(axis=0), SITES, axis=axis)
+            tables = np.array_split(X, SITES, axis=axis)
             files = [as_file(own, folder / f"{name}-{number}") for number, own in enumerate(tables)]
-            pair = {"strategy": name, "parameters": strategy.hyperparameters, "seed": 0}
-            yield RunSpec(id=f"{name}-{place}", **pair, shards=files, clients=SITES)
+            own = {"strategy": name, "parameters": strategy.hyperparameters, "shards": files, "seed": 0}
+            yield RunSpec(id=f"{name}-{place}", **own, clients=SITES)
 
 
 def main() -> None:
