@@ -3,12 +3,10 @@
 # ///
 """FedSVD for PCA, written from the paper: exact singular vectors of a matrix that a trusted party's masks hide.
 
-Chai, Wang, Yang et al.: Practical Lossless Federated Singular Vector Decomposition over Billion-Scale Data, KDD 2022,
-section 3. A trusted party hands out an orthogonal P, by its seed, and to each site its part of a block-diagonal
-orthogonal Q, whose blocks are of 100 here: larger ones hide more and take longer. Site i sends P X_i Q_i, as large as
-the whole matrix, into a secure sum; the server returns the k leading left vectors of the sum, which the sites unmask
-by P. With divided columns X_i are columns, with divided rows the transpose of rows. Masks of the secure sum, and an
-offer of keys, are not counted. Means are zero here.
+Chai et al.: Practical Lossless Federated SVD over Billion-Scale Data, KDD 2022, section 3. A trusted party hands out
+an orthogonal P, by its seed, and to each site its rows of a block-diagonal Q (blocks of 100; larger ones hide more).
+Site i adds P X_i Q_i, as large as the whole matrix, to a secure sum, whose k leading left vectors sites unmask by P.
+X_i are columns, or rows transposed, of zero mean. Masks of the secure sum are not counted.
 """
 
 from itertools import pairwise
