@@ -56,7 +56,7 @@ class CentroidLandmarks(ABC):
     """
 
     n_landmarks: int | None
-    centroids: Literal["shared", "local"]
+    centroids: str
     rounds: int | None
     least: int
     counted: ClassVar[bool] = False
@@ -88,13 +88,13 @@ class CentroidLandmarks(ABC):
 
     @property
     def _most_rounds(self) -> int:
-        if self.centroids == "local":
+        if self.centroids != "shared":
             return 0
         return MOST_ROUNDS if self.rounds is None else self.rounds
 
     def check_centroids(self) -> None:
-        """Raise InputError if rounds are set for local centres."""
-        if self.centroids == "local" and self.rounds is not None:
+        """Raise InputError if rounds are set for other than shared centres."""
+        if self.centroids != "shared" and self.rounds is not None:
             raise InputError(f'rounds = {self.rounds} has a meaning only with centroids = "shared"')
 
     def sizes(self, cohort: Sequence[Member], privacy: Privacy | None = None) -> Sizes:

@@ -42,6 +42,14 @@ of_rows("DisKPCA", DisKPCA, [{}, {"n_adaptive": 20}, {"n_adaptive": 60}], share_
 of_rows("UniformKPCA", UniformKPCA, [{}, {"n_samples": 20}, {"n_samples": 200}], share_rows=True)
 
 
+@program(ROWS, "fedkernel CentroidKPCA, linear, axes")
+def axes(job: Job) -> Answer:
+    d = job["X"].shape[1]
+    strategy = CentroidKPCA(job["k"], Linear(), n_landmarks=max(d, job["k"] + 1), centroids="axes", embed=False)
+    result, counts = fit(job, strategy)
+    return {"components": result.model.coefficients_.T @ result.model.landmarks_, **counts}
+
+
 @program(KERNEL, "fedkernel ADMMKPCA", settings=[{"iterations": 5}, {"iterations": 20}])
 def admm(job: Job) -> Answer:
     strategy = ADMMKPCA(job["k"], RBF(gamma=job["gamma"]), share_rows=True, **job["setting"])

@@ -44,10 +44,10 @@ def features(job: Job) -> Answer:
     return clusters(job, FKKMeans(job["k"], kernel=WIDTH, iterations=1, clusters="lloyd", **job["setting"]))
 
 
-@program("private PCA", "fedkernel CentroidKPCA, linear", prepare=by_rows, settings=[{"times": n} for n in (1, 2)])
+@program("private PCA", "fedkernel CentroidKPCA, linear, axes", prepare=by_rows)
 def pca(job: Job) -> Answer:
-    landmarks = max(job["setting"]["times"] * job["X"].shape[1], job["k"]) + 1
-    strategy = CentroidKPCA(job["k"], Linear(), n_landmarks=landmarks, rounds=1, embed=False)
+    landmarks = max(job["X"].shape[1], job["k"] + 1)
+    strategy = CentroidKPCA(job["k"], Linear(), n_landmarks=landmarks, centroids="axes", embed=False)
     result, counted = run(job, strategy)
     return {"components": (result.model.landmarks_.T @ result.model.coefficients_).T, **counted}
 

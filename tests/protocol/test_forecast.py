@@ -10,7 +10,7 @@ import pytest
 from cases import WINE
 from typer.testing import CliRunner
 
-from fedkernel import RBF
+from fedkernel import RBF, Linear
 from fedkernel.experiments import cli
 from fedkernel.experiments.baselines import cohort
 from fedkernel.experiments.commands.forecast_table import forecast_table, lines_of
@@ -100,6 +100,7 @@ def test_a_run_takes_what_was_forecast(strategy, shards):
         UniformKPCA(3, KERNEL, n_samples=20, **SHOWN),
         CentroidKMeans(2, KERNEL, n_landmarks=4, rounds=2),
         CentroidKPCA(3, KERNEL, n_landmarks=4, rounds=2),
+        CentroidKPCA(3, Linear(), centroids="axes"),
         VFedPCA(merge="exact", rounds=4),
         VFedAKPCA(3, kernel=KERNEL, merge="exact", rounds=3),
         DisKPCA(3, KERNEL, n_adaptive=100, **SHOWN),

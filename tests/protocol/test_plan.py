@@ -187,6 +187,7 @@ VARIANTS = [
     (DisKPCA(3, n_adaptive=40, share_rows=True, tol=1e-3, embed=False), ROWS),
     (DisKPCA("auto", max_components=4, **SKETCHED), ROWS),
     (CentroidKPCA(3, n_landmarks=9), ROWS),
+    (CentroidKPCA(3, Linear(), centroids="axes"), ROWS),
     (CentroidKPCA("auto", n_landmarks=9, centroids="local", max_components=8, embed=False), ROWS),
     (strategies.CentroidKMeans(3, n_landmarks=9), ROWS),
     (strategies.CentroidKMeans("auto", Linear(), n_landmarks=9, centroids="local", max_clusters=4), ROWS),

@@ -121,6 +121,18 @@ def test_constant_columns_duplicates_and_a_site_below_a_group_are_no_obstacle(fa
     )
 
 
+@pytest.mark.parametrize("factor", [1e-100, 1.0, 1e20])
+def test_with_axes_components_are_exactly_those_of_all_rows_by_one_round_of_sums(factor):
+    X = factor * np.column_stack([DIGITS.data[:300, 2:8], DIGITS.data[:300, 3], np.zeros(300)])
+    sums = "plain" if factor < 1 else "masked"  # whose numbers have 24 places
+    result = CentroidKPCA(3, Linear(), centroids="axes").fit([X[:20], X[20:90], X[90:]], sums=sums)
+    axes = result.model.landmarks_.T @ result.model.coefficients_
+    exact = np.linalg.svd(X, full_matrices=False)[2][:3]
+    np.testing.assert_allclose(np.abs(exact @ axes), np.eye(3), atol=1e-12)
+    assert result.ledger.rounds == 2
+    assert (result.ledger.floats_up, result.findings) == (3 * 8 * 9 / 2, [])
+
+
 def test_sparse_rows_are_treated_as_dense_ones():
     shards = np.array_split(DIGITS.data[:400], 3)
     strategy = CentroidKPCA(3, KERNEL, 20)
@@ -180,6 +192,10 @@ def test_parameters_that_do_not_fit():
         CentroidKPCA(2, centroids="local", rounds=3)
     with pytest.raises(InputError, match="n_components = 9, but must be at most the number of landmarks, n_landmarks"):
         CentroidKPCA(9, n_landmarks=5)
+    with pytest.raises(InputError, match=r'centroids = "axes", but kernel = RBF.*; allowed with axes: Linear\(\)'):
+        CentroidKPCA(2, centroids="axes")
+    with pytest.raises(InputError, match='n_landmarks = 9, but centroids = "axes" takes one for each of 64 columns'):
+        CentroidKPCA(2, Linear(), 9, centroids="axes").fit([DIGITS.data[:50], DIGITS.data[50:100]])
     with pytest.raises(InputError, match=r"a centre of the clients' rows has k\(y, y\) above 1e\+70"):
         CentroidKPCA(1, Polynomial(5, 1.0), 4).fit([1e20 * DIGITS.data[:20], 1e20 * DIGITS.data[20:40]])
     few = [np.random.default_rng(client).standard_normal((4, 2)) for client in range(3)]
