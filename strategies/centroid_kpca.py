@@ -43,9 +43,9 @@ class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
         ``findings`` say so.
     centroids : {"shared", "local", "axes"}
         "shared": of all rows, by sums over all clients. "local": each client finds its own, by its share of the rows,
-        and sends them in one round. "axes", with a linear kernel: the d unit vectors in place of centres, d <= |Y|. They
-        span all rows: components are exactly those of all rows, no round finds centres, and all that leaves are the
-        second moments of the columns.
+        and sends them in one round. "axes", with a linear kernel: the d unit vectors in place of centres, d <= |Y|.
+        They span all rows, so that the components are exactly those of all rows; no round finds centres, and all that
+        leaves are second moments of columns.
     rounds : int, optional
         T, of Lloyd's algorithm for shared centres; by default 3, or 2 if the entries do not allow 2 k centres.
     least : int
@@ -55,9 +55,9 @@ class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
 
     Notes
     -----
-    Costs, with M clients and rows of d floats: T + 3 rounds, with local centres 3, with axes 2. Floats: up M (2 d + T |Y| (d + 2)),
-    with local centres |Y| d, with axes none, and M |Y| (|Y| + 1) / 2; down M (T + 1) |Y| d and M |Y| k. No cost grows with the number
-    of rows.
+    Costs, with M clients and rows of d floats: T + 3 rounds, with local centres 3, with axes 2. Floats: up M (2 d +
+    T |Y| (d + 2)), with local centres |Y| d, with axes none, and M |Y| (|Y| + 1) / 2; down M (T + 1) |Y| d and M |Y| k.
+    No cost grows with the number of rows.
 
     Time: a client puts its rows into groups once, some 200 n_m d multiplications, and compares a group with |Y| centres
     T times; then as `DisKPCA` without draws. Memory: a client its groups' means, some n_m d / 7 floats, and a block's

@@ -6,7 +6,7 @@ Source: the paper of `fedkernel.clients.centroid_kpca`.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 

@@ -124,7 +124,7 @@ def test_constant_columns_duplicates_and_a_site_below_a_group_are_no_obstacle(fa
 @pytest.mark.parametrize("factor", [1e-100, 1.0, 1e20])
 def test_with_axes_components_are_exactly_those_of_all_rows_by_one_round_of_sums(factor):
     X = factor * np.column_stack([DIGITS.data[:300, 2:8], DIGITS.data[:300, 3], np.zeros(300)])
-    sums = "plain" if factor < 1 else "masked"  # whose numbers have 24 places
+    sums = "masked" if factor == 1 else "plain"  # in fixed point
     result = CentroidKPCA(3, Linear(), centroids="axes").fit([X[:20], X[20:90], X[90:]], sums=sums)
     axes = result.model.landmarks_.T @ result.model.coefficients_
     exact = np.linalg.svd(X, full_matrices=False)[2][:3]
