@@ -7,8 +7,7 @@ Columns are standardised, so that the origin is known and no budget goes to the 
 eigenvalues and eigenvectors. These are drawn by rejection, which takes from seconds to many minutes.
 
 Neighbours: a changed row, which is an addition and a removal, has twice the epsilon, as with fedkernel. A central owner
-favours OpenDP, a delta of 0 others. By its code, the sampler of
-eigenvectors is the same as diffprivlib's, narrower than its proof's (see there).
+favours OpenDP, a delta of 0 others. By its code, the eigenvectors' sampler is diffprivlib's, narrower than its proof's.
 """
 
 import numpy as np
