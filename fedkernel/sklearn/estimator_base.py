@@ -111,7 +111,7 @@ class ComponentsEstimator(KernelEstimator):
         return Landmarks(kernel, centers, R @ weights), means
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a file or a copy, with the regression in place of the rows it is found from."""
+        """Return the state for a file or a copy: the regression, not the rows that it is found from."""
         state = dict(super().__getstate__())
         if state.pop("_training", None):
             state["_preimages"] = self._preimages
