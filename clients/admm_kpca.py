@@ -415,8 +415,11 @@ class ADMMKPCAClient(PeerClient):
         """Write the neighbours the projection of the direction that is to be removed."""
         cell = Cell.load(self.memory)
         rho = np.ones(len(cell.rows))
-        values, length = self._consensus(cell, *self._directions_and_multipliers(ask, cell), rho)
-        own = values[cell.row_slices[self.client]] / max(length, float(np.finfo(np.float64).tiny))
+        directions, _ = self._directions_and_multipliers(ask, cell)
+        # multipliers add up to zero once directions agree; before, they could outweigh these. K without earlier
+        # components may have negative eigenvalues: the mean is as long at least as one direction's share in it
+        values, length = self._consensus(cell, directions, np.zeros_like(directions), rho)
+        own = values[cell.row_slices[self.client]] / max(length, 1 / len(rho))
         OwnProjection(own).save(self.memory)
         self.mail.write_to_all(Projection(values=own))
         return Letters()

@@ -102,6 +102,14 @@ def test_what_does_not_settle(turns, left, unsettled):
     assert admm_kpca._unsettled(turns, left) is unsettled
 
 
+def test_a_direction_that_nodes_disagree_about_is_removed_without_its_multipliers():
+    """These outweighed the directions here, where the deflated kernel is indefinite: numbers overflowed."""
+    shards = np.array_split(scipy.stats.zscore(np.random.default_rng(0).standard_t(3, (100, 10))), 4)
+    strategy = ADMMKPCA(5, RBF(gamma=0.05), share_rows=True)
+    metrics = strategy.fit(shards, reference="central", evaluate=True).metrics
+    assert metrics["similarity_alone"] < metrics["similarity"] < metrics["similarity_ceiling"]
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 5])
 def test_three_components_by_deflation(nodes):
     shards = spread(nodes, 40)
