@@ -18,7 +18,7 @@ pytest.register_assert_rewrite("cases", "configs", "counting", "federation", "go
 
 
 # No test fails because the machine is busy.
-settings.register_profile("whole", deadline=None)
+settings.register_profile("whole", deadline=None, max_examples=40)
 settings.register_profile("quick", deadline=None, max_examples=10)
 
 

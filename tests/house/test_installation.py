@@ -48,7 +48,7 @@ assert resolve_address("strategies.dkpca:DKPCA", "pairs", "strategy") == "fedker
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["package", "module"])
+@pytest.mark.parametrize("kind", ["package", pytest.param("module", marks=pytest.mark.drill)])
 def test_packages_of_others_keep_the_former_names(kind, tmp_path):
     mine = tmp_path / ("clients.py" if kind == "module" else "clients/__init__.py")
     mine.parent.mkdir(exist_ok=True)
