@@ -95,7 +95,7 @@ def test_rare_clusters():
     assert small.X.shape == (11, 4)
 
 
-def test_documents_look_like_text():
+def test_documents_look_like_text_of_weighted_counts():
     data = load(DataSpec("documents", sparse=True))
     assert data.X.shape == (2000, 5000)
     np.testing.assert_allclose(np.square(data.X).sum(axis=1), 1)
@@ -107,9 +107,6 @@ def test_documents_look_like_text():
     similar = (data.X @ data.X.T).toarray()
     same = data.y[:, None] == data.y
     assert similar[same].mean() > 5 * similar[~same].mean()
-
-
-def test_documents_are_weighted_counts():
     options = {"n": 40, "d": 6, "topics": 1, "length": 30.0}
     counts, X = (
         load(DataSpec("documents", options=options | more, sparse=True)).X.toarray()

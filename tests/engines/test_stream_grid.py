@@ -85,25 +85,19 @@ def test_all_that_a_caller_has_shown_is_looked_at(names, certificates, sentence)
         check_caller("a", shown, {"a", "b"}, lambda certificate: certificate == b"revoked")
 
 
-def test_strangers_and_doubles_are_refused():
+def test_strangers_doubles_another_version_and_a_compressed_frame_are_refused():
     with gathered("a") as (hub, port):
         refused = f"127.0.0.1:{port} cannot be joined: "
         assert Process("c", port).end() == refused + "no site of this run is called 'c'"
         assert Process("a", port).end().startswith(refused + "site 'a' is already connected, from ipv4:127.0.0.1:")
         assert [line.split(" from ")[0] for line in hub.messages if "refused" in line] == ["refused 'c'", "refused 'a'"]
         assert count(hub).model == [3.0]
-
-
-def test_another_version_is_refused():
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.stream_stream(METHOD)(iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "0")))
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
         assert caught.value.details() == "it has transport version 0, the server 2"
-
-
-def test_a_frame_that_is_compressed_is_refused():
-    """It could be a thousand times as large as what gRPC counts before it is unpacked."""
+    # it could be a thousand times as large as what gRPC counts before it is unpacked
     packed = grpc.Compression.Gzip
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}", compression=packed) as channel:
         metadata = ((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "2"))
@@ -216,13 +210,10 @@ def test_where_no_server_can_be():
         pass
 
 
-def test_a_job_that_is_too_large_to_be_told_is_refused_before_any_site_comes():
+def test_a_job_that_is_too_large_to_be_told_is_refused_and_messages_over_the_limit_are_not_sent():
     StreamGrid(["a"], job="x" * 2_000_000)
     with pytest.raises(InputError, match=r"takes 2,200,\d{3} bytes when sent to sites; allowed: 2,096,128"):
         StreamGrid(["a"], job="x" * 2_200_000)
-
-
-def test_messages_over_the_limit_are_not_sent():
     with gathered("a", limit=10_000) as (hub, _):
         with pytest.raises(EngineError, match=r"a message to a has 80,\d+ bytes, but 10,000 are allowed"):
             count(hub, ballast=10_000)

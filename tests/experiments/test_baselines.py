@@ -219,13 +219,10 @@ def test_without_cem_a_lanczos_iteration_takes_two_rounds(tmp_path):
     assert row.metrics["floats_up_per_iteration"] == pytest.approx(len(rounds) / 2 * per_pair / T["lanczos"], rel=1e-12)
 
 
-def test_a_baseline_moves_all_rows_or_none(whole):
+def test_a_baseline_moves_all_rows_or_none_and_has_its_own_seconds_whoever_asked_first(whole):
     for row in (row for row in whole[1] if row.kind == "baseline"):
         assert (row.floats_up, row.floats_down, row.rounds) == (0 if row.name == "isolated" else N * d, 0, 0)
         assert (row.engine, row.clients) == ("none", len(SIZES))
-
-
-def test_a_central_baseline_has_its_own_seconds_whoever_asked_for_the_answer_first(whole):
     for row in whole[1]:
         seconds = row.metrics["parallel_seconds"]
         assert seconds is not None

@@ -47,15 +47,12 @@ def test_a_width_by_rule_and_its_factors_are_those_of_each_settings_own_data(tmp
     assert gammas[0] != gammas[2]
 
 
-def test_ids_are_readable_and_fit_for_folders(tmp_path):
+def test_ids_are_readable_and_fit_for_folders_and_long_ones_are_cut_and_stay_unique(tmp_path):
     swept = experiment(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
     (point,) = points(swept)
     ids = [run_id(method, point, 7) for method in point.experiment.strategy]
     tail = "__partition.clients=2__strategy.v1.5-of-b,-best.center=rows__seed=7"
     assert ids == [f"a{tail}", f"v1.5-of-b,-best{tail}"]
-
-
-def test_long_ids_are_cut_and_stay_unique(tmp_path):
     text = TINY.replace('"a"', f'"{"ä" * 200}1"').replace('"v1.5 of b, best"', f'"{"ä" * 200}2"')
     ids = [run.id for run in plan(experiment(tmp_path, text=text))]
     assert len(set(ids)) == 6
@@ -71,7 +68,7 @@ CASES = [
 ]
 
 
-def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path):
+def test_cases_of_several_kinds_are_combined_and_may_give_a_whole_table(tmp_path):
     swept = experiment(tmp_path, *CASES, "seeds=[0]")
     assert swept.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
     second = {"data.name": "wine", "strategy.a.n_components": 2, "baseline.c.n_components": 1}
@@ -82,9 +79,6 @@ def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path
     assert [run.parameters["n_components"] for run in runs if run.method.name == "c"] == [2, 1, 2, 1]
     assert {run.point.experiment.data.name for run in runs} == {"wine", "iris"}  # type: ignore[union-attr]
     assert runs[0].id.startswith("a__case=three__strategy.a.n_components=1__")
-
-
-def test_a_case_may_give_a_whole_table(tmp_path):
     runs = plan(experiment(tmp_path, 'case=[{case="few", "data.name"="blobs", "data.options"={n=40}}]'))
     assert [shard.shape[0] for shard in runs[0].shards] == [40, 40]
 

@@ -179,12 +179,9 @@ def pairs_of(K):
     return K[np.triu_indices(len(K), 1)]
 
 
-def test_nothing_is_to_be_found_in_rows_without_lengths():
+def test_where_a_kernel_s_mean_counts_as_too_small_or_large_and_rows_without_lengths_tell_nothing():
     assert not is_informative(0.0, 0.0, 1, 5)
     assert is_informative(3.0, 4.0, 1, 5)
-
-
-def test_where_a_kernel_s_mean_counts_as_too_small_or_large():
     warnings = [width_warning(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
     assert [text is not None for text in warnings] == [False, True, True, False, False, True]
     assert width_warning(Sigmoid(), 0.0) is None, "its values may be of either sign"

@@ -241,7 +241,7 @@ def test_a_division_is_compared_whatever_the_names_and_without_rows_whose_class_
     assert compare_classes(classes[:2], [None, None]) == {}
 
 
-def test_a_model_is_compared_with_the_reference_on_its_training_rows():
+def test_a_model_is_compared_with_the_reference_on_its_training_rows_and_with_none_without_them():
     X, _ = make_blobs(90, 3, centers=3, cluster_std=1.5, random_state=0)
     reference = kernel_kmeans(X, RBF(gamma=0.05), 3, 4)
     model = nystroem_kernel_kmeans(X, RBF(gamma=0.05), 3, 4, n_landmarks=6)
@@ -257,9 +257,6 @@ def test_a_model_is_compared_with_the_reference_on_its_training_rows():
     assert expected["recover_error"] > 1e-6
     itself = compare_kernel_kmeans(reference, reference, shards)
     assert itself == {"recover_error": pytest.approx(0.0, abs=1e-28), "nmi_central": pytest.approx(1.0)}
-
-
-def test_a_reference_without_its_training_rows_is_refused():
     X = rows(10)
     model = kernel_kmeans(X, RBF(width="columns"), 2, 2)
     assert training_coordinates(model) is model.training_

@@ -42,17 +42,14 @@ def test_every_row_is_added_once_with_a_sign_to_one_of_the_sums(size):
     np.testing.assert_allclose(sketched(cut(B, size), 12).factor, B.T @ S, atol=1e-13)
 
 
-def test_the_mean_of_sketched_products_is_the_product():
+def test_the_mean_of_sketched_products_is_the_product_and_float32_blocks_are_summed_in_float64():
     products = []
     for seed in range(500):
         F = sketched(cut(B, 40), 10, seed).factor
         products.append(F @ F.T)
     spread = np.std(products, axis=0) / np.sqrt(len(products))
     assert np.all(np.abs(np.mean(products, axis=0) - B.T @ B) < 5 * spread + 1e-12)
-
-
-def test_float32_blocks_are_summed_in_float64():
-    """In float32 the tenth digit of the first block would be lost in the sum."""
+    # in float32 the tenth digit of the first block would be lost in the sum
     large, small = np.full((1, 1), 2.0**13, np.float32), np.full((1, 1), 1.0, np.float32)
     blocks = [large, *[small] * 5]
     assert sketched(blocks, None).product == 2.0**26 + 5

@@ -193,13 +193,10 @@ def test_round_trips_through_json_pickle_and_repr(kernel):
         kernel.type = "other"
 
 
-def test_equality_and_hash_follow_the_fields():
+def test_equality_and_hash_follow_the_fields_and_every_kernel_is_registered_under_its_type():
     assert RBF(sigma=2.0) == RBF(gamma=0.125)
     assert len({RBF(gamma=1.0), RBF(gamma=1.0), RBF(gamma=2.0), Laplacian(gamma=1.0), RBF()}) == 4
     assert dataclasses.replace(RBF(gamma=1.0), gamma=2.0) == RBF(gamma=2.0)
-
-
-def test_registry_has_every_kernel_under_its_type():
     assert list(KERNELS) == ["linear", "rbf", "laplacian", "polynomial", "sigmoid", "arc-cosine"]
     assert own_short_names("kernels") == {
         name: f"fedkernel.numerics.kernels:{kernel.__name__}" for name, kernel in KERNELS.items()

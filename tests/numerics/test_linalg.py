@@ -258,15 +258,12 @@ def test_factor_agrees_with_the_full_product(n, r):
         assert (pairs.values >= 0).all()
 
 
-def test_factor_beyond_its_rank_is_completed():
+def test_a_factor_beyond_its_rank_is_completed_and_keeps_the_digits_of_small_eigenvalues():
     F = np.outer(np.arange(1.0, 31), [1.0, 2.0, -1.0])
     pairs = leading_eigenpairs_of_factor(F, 12)
     assert_leading(pairs, F @ F.T, 12)
     assert (pairs.values[3:] == 0).all()
     assert_leading(leading_eigenpairs_of_factor(np.zeros((5, 2)), 4), np.zeros((5, 5)), 4)
-
-
-def test_factor_keeps_the_digits_of_small_eigenvalues():
     # The eigenvalue 1e-18 beside 1 is far below what F F^T can hold.
     Q, P = (np.linalg.qr(RANDOM.standard_normal((n, 3)))[0] for n in (40, 5))
     F = (Q * [1.0, 1e-4, 1e-9]) @ P.T

@@ -111,15 +111,12 @@ LETTERS = [LetterEntry(*row) for row in [(1, 0, 1, 5, 120), (1, 1, 0, 7, 136), (
 WITH_LETTERS = Ledger([Entry(1, "Ask", client, 10, 400, 20, 300) for client in range(3)], LETTERS)
 
 
-def test_letters_are_summed_up_by_direction_of_an_edge():
+def test_letters_are_summed_up_by_direction_of_an_edge_and_survive_the_table():
     assert WITH_LETTERS.edges == {(0, 1): Load(2, 6, 208), (1, 0): Load(1, 7, 136), (2, 0): Load(1, 1, 88)}
     assert WITH_LETTERS.peer_to_peer == Load(4, 14, 432)
     assert WITH_LETTERS.star == Load(6, 90, 2100)
     assert WITH_LETTERS.of_client(0).edges == {(0, 1): Load(2, 6, 208)}
     assert WITH_LETTERS.of_round(1).peer_to_peer == Load(2, 12, 256)
-
-
-def test_letters_survive_the_table_and_a_table_without_them_is_read():
     table = json.loads(json.dumps(WITH_LETTERS.to_table()))
     assert Ledger.from_table(table) == WITH_LETTERS
     assert Ledger.from_table(table[:3]) == Ledger(WITH_LETTERS.entries)

@@ -100,7 +100,7 @@ def test_nor_the_difference_of_two(apart):
     assert "singles out a row" in refusal(site, Multiply(block=second / np.linalg.norm(second)))
 
 
-def test_what_another_request_has_asked_counts_and_repeating_it_does_not():
+def test_what_other_requests_have_asked_counts_once_and_all_together_span_no_more_than_a_half_of_the_rows():
     site, V = guarded(), flat(3)
     hidden = np.linalg.qr(np.column_stack([V[:, 0] + 0.3 * ROW, V[:, 1:]]))[0]
     asked(site, Multiply(block=V))
@@ -108,9 +108,6 @@ def test_what_another_request_has_asked_counts_and_repeating_it_does_not():
         asked(site, Multiply(block=V @ np.linalg.qr(rng.standard_normal((3, 3)))[0]))
     assert Probed.load(site.memory).basis.shape == (N, 3)
     assert refusal(site, IterateLocally(n_components=3, iterations=1, directions=hidden)).startswith("IterateLocally.")
-
-
-def test_all_vectors_together_span_no_more_than_a_half_of_the_rows():
     site, V = VFedPCAClient(TABLE, guards=Guards(table_share=1000, leverage=1.0)), flat(N)
     for first in range(0, 60, 20):
         asked(site, Multiply(block=V[:, first : first + 20]))
@@ -120,16 +117,13 @@ def test_all_vectors_together_span_no_more_than_a_half_of_the_rows():
     )
 
 
-def test_blocks_have_the_form_that_methods_send():
+def test_blocks_have_the_form_that_methods_send_and_no_iteration_s_features_come_again():
     for block in (np.ones((N, 1)), np.column_stack([flat(1), flat(1)]), 2 * flat(3)):
         assert "are not orthonormal: products are off by" in refusal(guarded(), Multiply(block=block))
     long = SumFeatures(features=FEATURES, t=1, vector=np.ones(N))
     assert refusal(guarded(FKKMeansClient), long) == (
         "SumFeatures.vector has length 11; allowed: at most 1 (guard: probes)"
     )
-
-
-def test_each_iteration_s_features_are_others_and_none_comes_again():
     site, V = guarded(FKKMeansClient), flat(40)
     ask = lambda t, vector: SumFeatures(features=FEATURES, t=t, vector=vector)  # noqa: E731
     for t in (1, 1, 2, 5):
@@ -141,16 +135,13 @@ def test_each_iteration_s_features_are_others_and_none_comes_again():
 NOTHING = Probed(np.empty((N, 0)), np.empty((0, 0)), np.zeros(1, np.int64))
 
 
-def test_a_basis_stays_orthonormal_where_vectors_are_nearly_the_same():
+def test_a_basis_stays_orthonormal_and_what_is_left_of_a_direction_known_to_few_digits_is_none():
     probed, first = NOTHING, flat(1)[:, 0]
     for digits_ in range(1, 14):
         probed = widen_span(probed, first + 10.0**-digits_ * rng.standard_normal(N))
     assert probed.basis.shape == (N, 13)
     np.testing.assert_allclose(probed.basis.T @ probed.basis, np.eye(13), rtol=0, atol=1e-14)
-
-
-def test_what_is_left_of_a_direction_that_is_known_to_few_digits_is_none():
-    """Blocks in one space of three dimensions, the second of which turns one vector by 1e-8 and the other by 0.01."""
+    # blocks in one space of three dimensions, the second of which turns one vector by 1e-8 and the other by 0.01
     space, probed = flat(3), NOTHING
     turned = space[:, :2] + space[:, 2:] * [1e-8, 0.01]
     again = np.linalg.qr(rng.standard_normal((2, 2)))[0]

@@ -206,17 +206,14 @@ def test_every_site_holds_the_same_landmarks(form):
     assert method.fit(shards, seed=4).model.coefficients_.tobytes() == model.coefficients_.tobytes()
 
 
-def test_what_a_client_has_no_rows_for_falls_to_the_others():
+def test_there_are_as_many_landmarks_as_asked_for_and_what_a_client_has_no_rows_for_falls_to_the_others():
     totals, rows = np.array([4.0, 0.0, 1.0, 95.0]), np.array([3000, 9, 3000, 10])
     counts = dict(_samples_per_client(1010, totals, rows, np.random.default_rng(0)))
     assert counts[3] == 10
     assert counts[0] + counts[2] == 1000
     assert scipy.stats.chisquare([counts[0], counts[2]], [800, 200]).pvalue > 1e-3
     assert dict(_samples_per_client(9000, totals, rows, np.random.default_rng(0))) == {0: 3000, 2: 3000, 3: 10}
-
-
-def test_there_are_as_many_landmarks_as_were_asked_for():
-    """Also where one client with few rows has nearly all the weight."""
+    # also where one client with few rows has nearly all the weight
     X = np.vstack([5 * SMALL[:10], SMALL[10:]])
     method = strategy(Polynomial(3, 0.05), n_leverage=15, n_adaptive=30)
     result = method.fit(np.split(X, [10, 60]), seed=0)

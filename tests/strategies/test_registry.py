@@ -51,31 +51,23 @@ def sent_by(client):
 
 
 @each
-def test_it_has_a_case_which_is_forecast(name):
+def test_it_has_a_case_which_is_forecast_a_client_that_sites_know_and_a_row_in_the_readme(name):
     of_pair = [case for case in CASES if type(case.strategy) is PAIRS[name]]
     assert of_pair, "it has no case in tests/cases.py"
     for case in of_pair:
         assert case.strategy.forecast(cohort(case.shards())) is not None  # test_pairs.py holds it against the run
-
-
-@each
-def test_it_has_a_client_that_sites_know_and_a_row_in_the_readme(name):
     client = PAIRS[name].client
     assert CLIENTS_OF_OURS[client.__name__] is client
     assert re.search(rf"^\| \[`{name}`\]\(", TABLE, flags=re.MULTILINE), f"no row of README.md's pairs is {name}"
 
 
 @each
-def test_its_plan_asks_what_its_client_answers(name):
+def test_its_plan_asks_what_its_client_answers_and_all_that_sends_says_what_it_reveals(name):
     for strategy in (case.strategy for case in CASES if type(case.strategy) is PAIRS[name]):
         plan = strategy.plan(4, 0)
         assert plan is not None  # test_pairs.py holds the runs to it
         requests = {planned.request for step in (*plan, *strategy.evaluation_plan()) for planned in step.requests}
         assert requests <= strategy.client.handlers.keys()
-
-
-@each
-def test_whatever_its_client_sends_says_what_it_reveals(name):
     silent = [
         kind.__name__ for kind in sent_by(PAIRS[name].client) if "reveal" not in (vars(kind)["__doc__"] or "").lower()
     ]

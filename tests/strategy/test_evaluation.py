@@ -191,22 +191,16 @@ def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters)
         assert len(strategy.central(shards).centers_) == clusters
 
 
-def test_a_number_of_clusters_that_is_the_limit_says_so():
+def test_a_number_of_clusters_that_is_the_limit_says_so_and_that_there_may_be_none():
     strategy = RFKKMeans("auto", 100, max_clusters=3)
     finding = strategy.fit(np.array_split(blobs(5), 3)).findings[0]
     assert finding.startswith("n_clusters = 3 has the largest mean silhouette on the coreset among 2 to 3 clusters ")
     assert "; that is the limit (max_clusters)" in finding
     finding = dataclasses.replace(strategy, max_clusters=6).fit(np.array_split(blobs(5), 3)).findings[0]
     assert "that is the limit" not in finding
-
-
-def test_that_there_may_be_no_clusters_is_said():
     rng = np.random.default_rng(0)
     result = RFKKMeans("auto", 100, max_clusters=4).fit(np.array_split(rng.standard_normal((200, 8)), 2))
     assert "there may be no clusters" in result.findings[0]
-
-
-def test_the_most_clusters_have_a_meaning_only_where_their_number_is_chosen():
     with pytest.raises(InputError, match=r'max_clusters = 5 has a meaning only with n_clusters = "auto"'):
         RFKKMeans(3, max_clusters=5)
 
