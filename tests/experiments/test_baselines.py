@@ -259,7 +259,8 @@ def test_only_data_with_labels_have_indices(folder, there, overrides):
     for name, part in zip("ab", np.split(TABLE, [35]), strict=True):
         np.save(folder / f"{name}.npy", part)
     divided = "partition={kind = 'horizontal', clients = 2}"
-    for row in carry_out(folder / "out", "seeds=[0]", "strategy.gram.iterations=1", divided, *overrides):
+    short = [f"strategy.{name}.iterations=1" for name in T]
+    for row in carry_out(folder / "out", "seeds=[0]", *short, divided, *overrides):
         assert {"nmi", "ari"} & set(row.metrics) == ({"nmi", "ari"} if there else set()), row.id
         assert ("recover_error" in row.metrics) == (row.name != "isolated")
 
