@@ -45,7 +45,7 @@ def test_every_message_class_is_tested():
 
 
 @pytest.mark.parametrize("kind", SCALARS, ids=lambda kind: kind.__name__)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.data())
 def test_round_trip_is_bit_exact(kind, data):
     message = data.draw(messages(kind))
@@ -69,7 +69,7 @@ def test_round_trip_is_bit_exact(kind, data):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SCALARS if kind.narrowed()], ids=lambda kind: kind.__name__)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.data())
 def test_on_a_wire_of_float32_each_entry_is_rounded_and_obeys_the_rules_still(kind, data):
     message = data.draw(messages(kind))
