@@ -8,7 +8,7 @@ import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
 import sklearn.datasets
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from refusals import refusing
@@ -141,7 +141,6 @@ def test_one_class_against_the_rest_makes_two(folder):
     np.testing.assert_array_equal(load(DataSpec("floats", classes=[1])).X, np.eye(3)[[0, 2]])
 
 
-@settings(max_examples=40)
 @given(X=tables)
 def test_scales(X, tmp_path_factory):
     path = tmp_path_factory.mktemp("scales") / "any.npz"

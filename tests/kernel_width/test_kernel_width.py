@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
+from grids import in_turn
 from named_sites import LENIENT, NAMES, refused, run_on, spec, vertical
 from networks import admm
 from scipy import sparse
@@ -70,13 +71,6 @@ PAIRS = {
 """All that have a kernel."""
 
 
-def in_turn(*values):
-    """Return each pair with one of these, and with the others as drills."""
-    marks = [[], *[[pytest.mark.drill]] * (len(values) - 1)]
-    cases = [(name, value, n + m) for n, name in enumerate(PAIRS) for m, value in enumerate(values)]
-    return [pytest.param(name, value, marks=marks[number % len(values)]) for name, value, number in cases]
-
-
 def divided(strategy, table=TABLE):
     return np.array_split(table, 4, axis=1 if strategy.partition == "vertical" else 0)
 
@@ -95,7 +89,7 @@ def dkw(pairs, p=0.05):
     return math.sqrt(math.log(2 / p) / (2 * pairs))
 
 
-@pytest.mark.parametrize(("name", "rule"), in_turn("mean", "median", "dimension", "scale"))
+@pytest.mark.parametrize(("name", "rule"), in_turn(PAIRS, ["mean", "median", "dimension", "scale"], every=4))
 def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_that_number(name, rule):
     kernel = (Laplacian if name == "RFKKMeans" and rule != "median" else RBF)(width=rule, factor=0.5)
     strategy = PAIRS[name](kernel)
@@ -123,7 +117,7 @@ def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_t
     assert alone.floats_up * len(cohort) >= took.floats_up
 
 
-@pytest.mark.parametrize(("name", "rule"), in_turn("mean", "median"))
+@pytest.mark.parametrize(("name", "rule"), in_turn(PAIRS, ["mean", "median"], every=2))
 def test_a_reference_is_at_the_width_that_the_run_settled_and_one_of_another_kernel_is_refused(name, rule):
     """Whether it was found before, at the number that the rule gives on all rows in one place, or is left to `fit`."""
     strategy = PAIRS[name](RBF(width=rule))
@@ -152,7 +146,7 @@ SKEWED = np.random.default_rng(1).lognormal(sigma=1.5, size=(178, 13)) * 10.0 **
 TABLES = {"skewed": SKEWED, "Laplacian": SKEWED, "wine": RAW, "scaled": StandardScaler().fit_transform(RAW)}
 
 
-@pytest.mark.parametrize(("name", "table"), in_turn(*TABLES))
+@pytest.mark.parametrize(("name", "table"), in_turn(PAIRS, TABLES, every=4))
 def test_every_pair_takes_the_data_s_own_width_and_says_where_one_that_is_given_fits_nothing(name, table):
     """By the mean of the kernel's values between different rows, which the coordinator knows about."""
     kind, X = Laplacian if table == "Laplacian" else RBF, TABLES[table]

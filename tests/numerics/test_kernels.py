@@ -11,7 +11,7 @@ import pydantic
 import pytest
 import scipy.sparse
 from allocation import peak_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernel_cases import ARC_COSINES, CASES, EVERY, KERNELS_WITH_GAMMA, WITHOUT_GAMMA, rows
 from scipy.spatial.distance import pdist
@@ -118,7 +118,6 @@ def test_no_more_memory_is_taken_than_needed(kernel):
         assert peak < 1.3 * K.nbytes
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_combined_parts_of_any_column_split_are_the_gram_matrix(data):
     d = data.draw(st.integers(1, 8))
@@ -397,7 +396,6 @@ def test_moments_are_the_mean_and_the_squares_about_it(n):
     assert scatter == pytest.approx(sum(math.dist(x, expected) ** 2 for x in X), rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sets(st.integers(1, 59)), st.permutations(range(60)), st.sampled_from([0.0, 1.0, 1e4]))
 def test_fk_gamma_is_the_same_however_rows_are_split(cuts, order, apart):
     """Also where a client's rows are far from the others', or it has a single one."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from allocation import peak_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
@@ -64,7 +64,6 @@ def test_scale_does_not_matter(solver, scale, kind):
     assert_leading(leading_eigenpairs(kind(A), 4), A, 4)
 
 
-@settings(max_examples=40, deadline=None)
 @given(hnp.arrays(float, st.integers(1, 12), elements=st.integers(-3, 3)), st.integers(0, 5), st.data())
 def test_integer_spectra_with_many_ties(spectrum, seed, data):
     k = data.draw(st.integers(1, len(spectrum)))

@@ -1,12 +1,12 @@
 """Guards: what a coordinator that does not follow a protocol asks of a site with data of its own is refused."""
 
-import itertools
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
+from grids import in_turn
 from named_sites import NAMES, Sites, run_on, settings_of, spec
 from networks import digits
 from scipy.linalg import hadamard
@@ -374,11 +374,11 @@ HONEST = {
 
 @pytest.mark.parametrize(
     ("pair", "table"),
-    # every second one is a drill; at a width that is given a kernel sees no row but its own in a large table
+    # at a width that is given a kernel sees no row but its own in a large table
     [
-        pytest.param(pair, table, marks=[pytest.mark.drill] * ((n + m) % 2))
-        for (n, pair), (m, table) in itertools.product(enumerate(HONEST), enumerate(DEGENERATE))
-        if (pair, table) not in (("VFedAKPCA", "large"), ("DKPCA", "large"))
+        case
+        for case in in_turn(HONEST, DEGENERATE, every=2)
+        if case.values not in (("VFedAKPCA", "large"), ("DKPCA", "large"))
     ],
 )
 def test_no_honest_site_is_refused_for_what_rounding_leaves(monkeypatch, pair, table):

@@ -37,7 +37,7 @@ def excess(strategy, shards, optimum):
     return np.mean([result.metrics["reconstruction_error"] for result in errors]) / optimum - 1
 
 
-@pytest.mark.parametrize("of_classes", [False, True], ids=["alike", "of few digits each"])
+@pytest.mark.parametrize("of_classes", [False, pytest.param(True, marks=pytest.mark.drill)])
 def test_at_equal_landmarks_the_excess_error_is_less_than_half_of_drawn_rows(of_classes):
     order = np.argsort(DIGITS.target, kind="stable") if of_classes else np.arange(len(DIGITS.data))
     shards = np.array_split(DIGITS.data[order], 4)

@@ -2,11 +2,11 @@
 
 import dataclasses
 import importlib.util
-import itertools
 import sys
 from pathlib import Path
 
 import pytest
+from grids import in_turn
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "defaults.py"
 SPEC = importlib.util.spec_from_file_location("defaults", PATH)
@@ -33,13 +33,7 @@ def run(name, data, careful):
     return defaults.outcome(strategy, shards, pair.figure), shards
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),  # one table of each pair; the other is a drill
-    [
-        pytest.param(name, data, marks=[pytest.mark.drill] * ((n + m) % 2))
-        for (n, name), (m, data) in itertools.product(enumerate(defaults.PAIRS), enumerate(TABLES))
-    ],
-)
+@pytest.mark.parametrize(("name", "data"), in_turn(defaults.PAIRS, TABLES, every=2))
 def test_no_pair_is_worse_than_twice_its_best_or_sends_more_than_pooling_unless_it_says_so(name, data):
     (usual, shards), (best, _) = run(name, data, careful=False), run(name, data, careful=True)
     if not usual.kinds.keys() - COSTS:

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import scipy.stats
+from grids import in_turn
 from refusals import refusing
 from scipy import sparse
 from scipy.spatial.distance import pdist
@@ -95,9 +96,10 @@ def test_rare_clusters_are_found(landmarks, largest):
     assert ratio - 1 <= 0.25 * (rare(UniformKPCA, landmarks) - 1)
 
 
-@pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
-@pytest.mark.parametrize("counts", [{"n_adaptive": 500}, {"n_adaptive": 0, "n_leverage": len(SMALL)}], ids=str)
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+ALL_ROWS = [{"n_adaptive": 500}, {"n_adaptive": 0, "n_leverage": len(SMALL)}]
+
+
+@pytest.mark.parametrize(("kernel", "counts", "form"), in_turn(KERNELS, ALL_ROWS, [list, as_csr], every=2))
 def test_with_every_row_a_landmark_it_is_batch_kernel_pca(kernel, counts, form):
     whole = strategy(kernel, projection_size="exact", **counts)
     result = whole.fit(form(shards_of(SMALL)), seed=1)
@@ -167,8 +169,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("clients", [5, 1])
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("table", "clients"), in_turn(TABLES, [5, 1], every=2))
 def test_sketched_scores_are_within_a_factor_of_two(table, clients):
     X, kernel = TABLES[table]
     for seed in range(2):
