@@ -164,7 +164,7 @@ class Counting:
         return chunk_of(number)
 
 
-def test_generated_rows_are_made_once_per_pass_and_only_where_needed():
+def test_rows_are_generated_and_row_groups_read_once_per_pass_and_only_where_needed(tmp_path, monkeypatch):
     generate = Counting()
     table = GeneratedTable((N, D), generate, CHUNK)
     for first in range(N):
@@ -175,9 +175,6 @@ def test_generated_rows_are_made_once_per_pass_and_only_where_needed():
     assert generate.asked == [0, 2]
     table.block(12, 17)
     assert generate.asked == [0, 2, 3]
-
-
-def test_row_groups_are_read_once_per_pass_and_only_where_needed(tmp_path, monkeypatch):
     places = []
     read = parquet.ParquetFile.read_row_group
     monkeypatch.setattr(

@@ -34,7 +34,7 @@ from fedkernel.protocol import WIRE_VERSION
 from fedkernel.run import Account, RunSettings, join
 
 
-def test_memory_lasts_and_the_end_is_told():
+def test_memory_lasts_and_the_end_or_a_failure_is_told():
     with server("a", "b") as (hub, port):
         sites = [Process(name, port) for name in "ab"]
         hub.wait_for_all()
@@ -47,9 +47,6 @@ def test_memory_lasts_and_the_end_is_told():
             assert check() == health_pb2.HealthCheckResponse.SERVING
     assert [site.end() for site in sites] == [None, None]
     assert any(line.startswith("a is here, from ipv4:127.0.0.1") for line in hub.messages)
-
-
-def test_a_failure_is_told_to_the_sites():
     sites = []
 
     def fail():

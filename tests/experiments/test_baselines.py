@@ -107,7 +107,7 @@ def whole(tmp_path_factory):
     return folder, carry_out(folder)
 
 
-def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole):
+def test_indices_are_those_of_the_labels_that_sites_stored_and_of_what_a_baseline_s_model_says(whole):
     folder, rows = whole
     assert [row.id for row in rows] == IDS
     for row in (row for row in rows if row.kind == "strategy"):
@@ -117,10 +117,6 @@ def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole
         labels = np.concatenate(stored)
         assert told(row) == pytest.approx(indices_of(labels, np.concatenate(classes)), rel=1e-12), row.id
         assert row.metrics["nmi"] != pytest.approx(indices_of(labels, load_iris().target)["nmi"], rel=1e-3)
-
-
-def test_a_baselines_indices_are_those_of_what_its_model_says(whole):
-    folder, rows = whole
     for row in (row for row in rows if row.kind == "baseline"):
         shards, classes = parts(row.seed)
         if row.name == "isolated":
@@ -149,7 +145,7 @@ def test_landmarks_are_drawn_anew_for_every_seed(tmp_path):
     assert not np.array_equal(first, second)
 
 
-def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole):
+def test_the_recover_error_is_against_the_dense_kernel_matrix_that_of_each_iteration_in_its_last_round(whole):
     folder, rows = whole
     for row in (row for row in rows if row.kind == "strategy"):
         X = np.vstack(parts(row.seed)[0])
@@ -163,10 +159,6 @@ def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole):
             np.testing.assert_allclose([round_.values["recover_error"] for round_ in telling], expected, rtol=1e-9)
             assert telling[-1].values["recover_error"] == pytest.approx(row.metrics["recover_error"], rel=1e-9)
             assert len(set(expected)) == T[row.name]
-
-
-def test_the_recover_error_is_that_of_the_model_against_the_dense_kernel_matrix(whole):
-    folder, rows = whole
     for row in (row for row in rows if row.name != "isolated"):
         X = np.vstack(parts(row.seed)[0])
         model = KernelKMeans.load(folder / str(row.model))

@@ -234,14 +234,11 @@ def test_the_median_of_divided_columns_is_that_of_pairs_of_all_rows(name):
     assert abs(share_below(X, 0.5 / np.median(total)) - 0.5) < dkw(pairs)
 
 
-def test_no_row_is_in_two_pairs():
+def test_no_row_is_in_two_pairs_and_groups_are_of_ten_to_nineteen_rows_that_lie_together():
     X = 2.0 ** np.arange(40)[:, None]  # whose differences tell the pair
     roots = np.sqrt(WidthClient(X).measure_pairs(MeasurePairs(pairs=20)).squares)
     rows = [(i, j) for i in range(40) for j in range(i) if X[i, 0] - X[j, 0] in roots]
     assert sorted(row for pair in rows for row in pair) == list(range(40))
-
-
-def test_rows_are_cut_into_groups_of_ten_to_nineteen_that_lie_together():
     heaps = np.repeat(np.eye(4) * 1000, 10, axis=0) + np.random.default_rng(0).standard_normal((40, 4))
     groups = row_groups(heaps, 10)
     assert not WidthClient(np.full((30, 2), 0.1)).describe_groups(DescribeGroups()).variances.any(), "rounding is none"

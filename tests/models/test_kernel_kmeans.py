@@ -83,17 +83,13 @@ def test_the_linear_kernel_with_all_components_is_k_means():
 
 
 @pytest.mark.parametrize("method", ["exact", "landmarks"])
-def test_the_best_of_several_starts_counts(method):
+def test_the_best_of_several_starts_counts_and_the_same_seed_gives_the_same_bits(method):
     """Of these blobs a single start misses the best division with one seed of four, whichever the method."""
     X, _ = make_blobs(300, 2, centers=12, cluster_std=0.5, random_state=0)
     best = assign(X, k_means(X, 12, np.random.default_rng(9), restarts=100))[1].sum()
     for seed in range(4):
         model = fitted(method, X, Linear(), 12, 2, seed)
         assert assign(model.training_, model.centers_)[1].sum() == pytest.approx(best, rel=1e-9)
-
-
-@pytest.mark.parametrize("method", ["exact", "landmarks"])
-def test_the_same_seed_gives_the_same_bits(method):
     X = rows(80)
     first, second, other = (fitted(method, X, RBF(gamma=0.2), 5, 4, seed) for seed in (0, 0, 1))
     for name in ("centers_", "eigenvalues_", "training_"):

@@ -65,7 +65,7 @@ def drawn_distinct(samples, seed, weigh=BLOCKS.__getitem__):
     return {(block, int(row)) for block, rows in drawn.items() for row in rows}
 
 
-def test_rows_are_drawn_one_after_the_other_without_replacement():
+def test_rows_are_drawn_without_replacement_and_only_blocks_with_one_of_them_are_weighed():
     """Of all pairs by the definition."""
     weights = {(block, row): w for block, rows in enumerate(BLOCKS) for row, w in enumerate(rows) if w}
     total, draws = SUMS.sum(), 1500
@@ -83,9 +83,6 @@ def test_rows_are_drawn_one_after_the_other_without_replacement():
     assert scipy.stats.chisquare([pairs[pair] for pair in expected], list(expected.values())).pvalue > 1e-3
     for samples, count in ((1, 1), (4, 4), (5, 5), (50, 5)):
         assert len(drawn_distinct(samples, 0)) == count, "as many as asked for, where so many have a weight"
-
-
-def test_only_blocks_with_a_row_that_is_drawn_are_weighed_and_each_once():
     for seed in range(50):
         weighed = []
         drawn = drawn_distinct(3, seed, lambda block, seen=weighed: (seen.append(block), BLOCKS[block])[1])

@@ -200,10 +200,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "shards"),
-    [pytest.param(*own, id=repr(own[0]), marks=[pytest.mark.drill] * (n % 2)) for n, own in enumerate(VARIANTS)],
-)
+@pytest.mark.parametrize(("strategy", "shards"), VARIANTS, ids=[repr(strategy) for strategy, _ in VARIANTS])
 def test_a_run_asks_what_its_plan_has_and_needs_each_step_of_it(strategy, shards):
     strategy = strategy.settled_on(shards)
     pair = Pair(strategy, shards)

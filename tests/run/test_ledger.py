@@ -72,7 +72,7 @@ each = pytest.mark.parametrize(
 
 
 @each
-def test_entries_are_exactly_what_crossed_the_wire(strategy):
+def test_entries_are_exactly_what_crossed_the_wire_and_sums_are_those_of_the_entries(strategy):
     result, exchanges = recorded_run(strategy)
     counted = {}
     for request, reply in exchanges:
@@ -81,11 +81,6 @@ def test_entries_are_exactly_what_crossed_the_wire(strategy):
     entered = {(e.round, e.client): tuple(getattr(e, kind) for kind in KINDS[:4]) for e in result.ledger.entries}
     assert entered == counted
     assert len(result.ledger.entries) == len(exchanges) == len(SHARDS) * (result.ledger.rounds + 1)
-
-
-@each
-def test_sums_are_those_of_the_entries(strategy):
-    result, _ = recorded_run(strategy)
     ledger, total = result.ledger, Counter()
     for entry in ledger.entries:
         total.update({kind: getattr(entry, kind) for kind in KINDS})

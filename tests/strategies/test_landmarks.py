@@ -223,7 +223,7 @@ def clustered():
     return spectral().fit(PARTS)
 
 
-def test_the_objective_is_the_mean_distance_in_feature_space():
+def test_the_objective_is_the_mean_distance_in_feature_space_of_tables_of_all_kinds(tmp_path):
     """By its definition, over explicit coordinates of all of feature space."""
     model = clustered().model
     labels = model.predict(ALL)
@@ -237,9 +237,6 @@ def test_the_objective_is_the_mean_distance_in_feature_space():
     np.testing.assert_array_equal(np.argmin(distances, axis=1), labels)
     expected = distances.min(axis=1).mean()
     assert spectral().judge(Result(model), PARTS)["kmeans_objective"] == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_objective_takes_tables_of_all_kinds(tmp_path):
     model = clustered().model
     expected = kmeans_objective(model, ALL)
     np.save(tmp_path / "X.npy", ALL)
