@@ -509,6 +509,8 @@ CASES += [
 
 LONG_ONES = {"VFedPCA, average, scaled weights", "VFedPCA, warm start, 2 components", "VFedAKPCA sigmoid"}
 LONG_ONES |= {"FK k-means without CEM", "ADMM, the paper's schedule", "spectral k-means of uniform KPCA"}
+LONG_ONES |= {"VFedPCA, in place", "VFedPCA, centred rows", "peer VFedPCA, RBF, ring", "RFK k-means by sums"}
+LONG_ONES |= {"disKPCA arc-cosine", "centroid k-means, local"}
 """Cases whose properties are drills: more settings of pairs that others show."""
 
 FIRST = {case.strategy.client: case for case in reversed(CASES)}.values()

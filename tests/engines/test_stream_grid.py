@@ -342,7 +342,7 @@ def test_as_many_connections_are_open_as_the_system_allows():
 
 FLOODED = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 sys.path.insert(0, sys.argv[1])
 from counting import count, server
 from fedkernel.engines.grpc.certificates import read_tls
@@ -358,7 +358,7 @@ print(sum("refused" in line for line in hub.messages))
 
 
 def test_whoever_holds_connections_open_keeps_no_site_out_and_fills_no_log(certified):
-    """A server may open 400 files; a certificate that no site of the run has is shown over 450 connections."""
+    """A server may open 256 files; a certificate that no site of the run has is shown over 300 connections."""
     command = [sys.executable, "-c", FLOODED, str(Path(__file__).parents[1]), str(certified / "ours" / "server")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         port = int(process.stdout.readline())
@@ -367,7 +367,7 @@ def test_whoever_holds_connections_open_keeps_no_site_out_and_fills_no_log(certi
         context.load_cert_chain(own / "tls.crt", own / "tls.key")
         context.set_alpn_protocols(["h2"])
         with ExitStack() as held:
-            for _ in range(450):
+            for _ in range(300):
                 with contextlib.suppress(OSError):
                     plain = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
                     held.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))

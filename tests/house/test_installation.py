@@ -29,7 +29,7 @@ def python(folder, script, *path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["import fedkernel", "pass"], ids=["after fedkernel", "in a checkout"])
+@pytest.mark.parametrize("first", ["pass", pytest.param("import fedkernel", marks=pytest.mark.drill)])
 def test_former_names_are_the_packages_of_today_and_are_warned_of(first, tmp_path):
     script = f"""
 {first}

@@ -212,13 +212,13 @@ def test_hadamard_transforms_of_whole_numbers_are_exact(p):
 @every_form
 def test_mean_and_spread_over_draws_are_those_of_orthogonal_frequencies(form):
     """And the spread of these is less than that of independent ones."""
-    d, count, kernel = 256, 2000, RBF(gamma=0.4)
+    d, count, kernel = 256, 1000, RBF(gamma=0.4)
     X = rows(6, d) / np.sqrt(d)
     X[1], X[2, :2] = X[0], X[2, :2] + 1
     X[1, 5] += np.sqrt(2 / 0.8)  # rows that differ in one column, where the mean is off by most
     features = RandomFeatures(kernel, 2 * d if form == "pairs" else d, form, frequencies="structured")
     grams, spread = draws(features, X, count), variance(kernel, X, features)
-    # Means of 2000 draws are normal: one of 36 entries beyond five standard errors has a probability of 2e-5.
+    # Means of 1000 draws are normal: one of 36 entries beyond five standard errors has a probability of 2e-5.
     error = np.abs(grams.mean(axis=0) - kernel.gram(X))
     assert (error <= 5 * np.sqrt(np.maximum(spread, 0) / count) + 0.72 / d**2).all()
     np.testing.assert_allclose(grams.var(axis=0), spread, rtol=0.25, atol=1e-14)

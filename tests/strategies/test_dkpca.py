@@ -140,12 +140,16 @@ PLATEAU = {5: (1.5e-2, 50), 10: (1.4e-3, 100), 15: (1e-7, 150), "adaptive": (4e-
 
 @pytest.mark.parametrize(("local", "error", "vectors"), [(local, *measured) for local, measured in PLATEAU.items()])
 def test_plateau_spectrum_with_maldistribution(local, error, vectors):
-    X = load(DataSpec("plateau", options={"seed": 0})).X
-    strategy, shards = DKPCA(10, local_components=local), cut(X, seed=0, clients=10)
-    result = strategy.fit(shards, reference=strategy.central(shards))
-    assert error / 5 < result.metrics["error"] < error * 5
+    strategy, errors, sent = DKPCA(10, local_components=local), [], []
+    for seed in range(2):
+        X = load(DataSpec("plateau", options={"seed": seed})).X
+        shards = cut(X, seed=seed, clients=10)
+        result = strategy.fit(shards, reference=strategy.central(shards))
+        errors.append(result.metrics["error"])
+        sent.append(result.ledger.floats_up / (len(X) + 1))
+    assert error / 5 < np.mean(errors) < error * 5
     # A client with fewer columns than D_m sends only those.
-    assert 0.9 * vectors <= result.ledger.floats_up / (len(X) + 1) <= 1.15 * vectors
+    assert 0.9 * vectors <= np.mean(sent) <= 1.15 * vectors
 
 
 def fitted(strategy):

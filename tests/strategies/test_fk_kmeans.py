@@ -149,7 +149,7 @@ def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(acc
         requests_are_those_of_the_plan(Pair(strategy, shards))  # which has all 20
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["gram", *(pytest.param(own, marks=pytest.mark.drill) for own in [*VERSIONS][1:])])
 def test_features_in_float32_find_the_same_and_send_as_much(version):
     double, single = small(version), small(version, dtype="float32")
     assert single.ledger.floats_up == double.ledger.floats_up
