@@ -507,6 +507,12 @@ CASES += [
     ),
 ]
 
+LONG_ONES = {"VFedPCA, average, scaled weights", "VFedPCA, warm start, 2 components", "VFedAKPCA sigmoid"}
+LONG_ONES |= {"FK k-means without CEM", "ADMM, the paper's schedule", "spectral k-means of uniform KPCA"}
+LONG_ONES |= {"VFedPCA, in place", "VFedPCA, centred rows", "peer VFedPCA, RBF, ring", "RFK k-means by sums"}
+LONG_ONES |= {"disKPCA arc-cosine", "centroid k-means, local"}
+"""Cases whose properties are drills: more settings of pairs that others show."""
+
 FIRST = {case.strategy.client: case for case in reversed(CASES)}.values()
 ONE_OF_EACH = [pytest.param(case, id=str(case), marks=[] if case in FIRST else pytest.mark.drill) for case in CASES]
 """The first case of each client, and the others where there is time: for what does not hang on a pair's settings."""

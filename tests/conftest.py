@@ -3,6 +3,7 @@
 import gc
 import os
 import zlib
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -18,7 +19,7 @@ pytest.register_assert_rewrite("cases", "configs", "counting", "federation", "go
 
 
 # No test fails because the machine is busy.
-settings.register_profile("whole", deadline=None)
+settings.register_profile("whole", deadline=None, max_examples=40)
 settings.register_profile("quick", deadline=None, max_examples=10)
 
 
@@ -36,8 +37,13 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Put the long groups first; choose the quick tests by a rule, so that there is no list to keep."""
     # one process runs a group from end to end, and mostly waits: begun last, it would leave the others nothing to do
-    groups = ["superlink", "sites", "ray"]
-    items.sort(key=lambda item: groups.index(group) if (group := _group(item)) in groups else 4 - _is_long(item))
+    groups, sizes = ["superlink", "sites", "ray"], Counter(item.path for item in items)
+
+    def place(item):
+        rank = groups.index(group) if (group := _group(item)) in groups else 4 - _is_long(item)
+        return rank, -sizes[item.path] * (rank == 4)  # of the others the files of most tests come first
+
+    items.sort(key=place)
     if not config.getoption("quick"):
         return
     cases = {}

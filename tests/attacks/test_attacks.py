@@ -8,8 +8,11 @@ from attacks.table import ATTACKS, CASES, KEYED
 
 SEARCHES = {"pooled products of features", "products of few features", "products of an embedding"}
 """The same non-linear search as from the products of features, at seconds each."""
+SAME = {"replays": ("ADMMKPCA", "DisKPCA", "FKKMeans", "VFedPCA"), "narrow width": ("CentroidKPCA", "SpectralKMeans")}
+"""Attacks that do the same to any pair, and the pairs that are enough."""
 # RFK k-means' requests are FK k-means'
 MORE = {case for case in CASES if case[0] in SEARCHES or (case[1] == "RFKKMeans" and (case[0], "FKKMeans") in CASES)}
+MORE |= {(name, pair) for name, pair in CASES if pair not in SAME.get(name, PAIRS)}
 TRIED = [pytest.param(*case, marks=[pytest.mark.drill] if case in MORE else []) for case in CASES]
 
 

@@ -30,7 +30,7 @@ def test_no_row_follows_from_any_pair_s_sums_at_the_default_limit(pair):
         assert (recovered(pair, TABLE_SHARE, kind) or 0.0) <= 0.1, "a guess is as near"
 
 
-@pytest.mark.parametrize("pair", QUICK)
+@pytest.mark.parametrize("pair", [pytest.param("FKKMeans", marks=pytest.mark.drill), "VFedPCA"])
 def test_all_rows_follow_from_sums_of_more_numbers_than_entries(pair):
     assert recovered(pair, 8.0, SITE) == 1
 

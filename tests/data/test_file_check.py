@@ -5,7 +5,7 @@ import re
 import numpy as np
 import openpyxl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import COLUMNS, ID, LABEL, NOTE, truth, write_messy_files
 from test_site_files import IDS, NAMED, NUMBER, REFUSED
@@ -238,7 +238,6 @@ def test_what_can_be_read_has_no_fault(kind, tmp_path):
 CELLS = ["1", "2.5", "-3e2", "", "NA", " ", "1,5", "x", '"', "true", "<5", "2020-01-01", "inf", "0" * 3, "\xe4", "1;2"]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(CELLS), min_size=1, max_size=3), max_size=4), st.sampled_from(",;\t"))
 def test_no_file_ends_it_otherwise(tmp_path_factory, rows, delimiter):
     path = tmp_path_factory.mktemp("any") / "a.csv"

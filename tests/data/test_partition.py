@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from refusals import refusing
@@ -106,7 +106,6 @@ def test_another_seed_draws_another_partition(kind, method, options):
         assert 3 < sum(place < 15 for place in split(dataclasses.replace(spec, clients=2), X, y).indices[0]) < 12
 
 
-@settings(deadline=None)
 @given(y=st.lists(st.sampled_from("abc"), min_size=1, max_size=60), data=st.data())
 def test_stratified_parts_have_as_many_of_every_label(y, data):
     y = np.array(y)

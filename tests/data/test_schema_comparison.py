@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import COLUMNS, ID, LABEL, NOTE, truth, write_messy_files
 from test_file_check import OPTIONS, checked
@@ -148,7 +148,6 @@ def test_a_range_that_was_measured_is_no_limit_and_one_by_hand_is(tmp_path):
         read_schema(tmp_path / "wrong.toml")
 
 
-@settings(max_examples=30)
 @given(st.dictionaries(st.text(min_size=1, max_size=5).map(str.strip).filter(bool), st.text(max_size=3), min_size=1))
 def test_a_schema_reads_as_it_was_written(tmp_path_factory, units):
     columns = {name: {"unit": unit, "from": -0.1, "whole": True} for name, unit in units.items()}

@@ -265,7 +265,7 @@ def test_rows_are_counted_from_the_file_s_first(tmp_path, row, sentence):
         SiteFile(path, id="i", header=3).read()
 
 
-def test_a_spreadsheet_is_read_as_a_csv_file(tmp_path):
+def test_a_spreadsheet_is_read_as_a_csv_file_and_refused_without_openpyxl(tmp_path, monkeypatch):
     book = openpyxl.Workbook()
     for row in (["id", " x", "y", "when", None], ["007", 1, 2.5, date(2020, 1, 1)], [], [8.0, 3, "NA", "?"]):
         book.active.append(row)
@@ -279,9 +279,6 @@ def test_a_spreadsheet_is_read_as_a_csv_file(tmp_path):
     np.testing.assert_array_equal(SiteFile(tmp_path / "a.xlsx", columns=["x"], id="id").read().X, [[1], [3]])
     with pytest.raises(InputError, match=r"row 3 \(row 1 has the names\), column 'y' holds no value"):
         SiteFile(tmp_path / "a.xlsx", id="id", label="when").read()
-
-
-def test_without_openpyxl_a_spreadsheet_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(InputError, match=r"needs openpyxl, which is missing: pip install 'fedkernel\[xlsx\]'"):
         SiteFile(tmp_path / "a.xlsx").read()

@@ -81,7 +81,9 @@ importing._find_and_load_unlocked = slow
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("delay", "patch"), [(0.0, ""), (0.3, SLOWLY)], ids=["at once", "one after the other"])
+@pytest.mark.parametrize(
+    ("delay", "patch"), [pytest.param(0.0, "", marks=pytest.mark.drill), (0.3, SLOWLY)], ids=["at once", "one by one"]
+)
 def test_both_apps_can_be_imported_at_once(delay, patch):
     """As Flower's simulation does, whose main thread looks for the client's module while another loads the server's.
 
@@ -167,10 +169,14 @@ def test_flat_keys_are_a_job_of_one_run_at_the_server_and_at_the_sites(tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("app", [HUB, BASELINE], ids=lambda app: app.name)
-def test_apps_for_flower_s_hub_have_a_licence_and_known_keys_and_build(app, tmp_path):
+def test_apps_for_flower_s_hub_have_a_licence_and_known_keys_and_build(app, tmp_path, monkeypatch):
     pairs = [getattr(fedkernel, name) for name in own_short_names("pairs")]
     parameters = {field.name.replace("_", "-") for pair in pairs for field in dataclasses.fields(pair)}
     assert KEYS[app].keys() <= parameters | {*flower_apps.FLAT_KEYS, "method", "out"}
+    monkeypatch.syspath_prepend(app)
+    components = project(app)["tool"]["flwr"]["app"]["components"].values()
+    modules = [importlib.import_module(component.removesuffix(":app")) for component in components]
+    assert [module.app for module in modules] == [flower_apps.server, flower_apps.client]
     (flower,) = (name for name in project()["project"]["dependencies"] if name.startswith("flwr"))
     assert flower.replace("flwr", "flwr[simulation]") in project(app)["project"]["dependencies"]
     assert (app / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
@@ -180,6 +186,7 @@ def test_apps_for_flower_s_hub_have_a_licence_and_known_keys_and_build(app, tmp_
 
 
 @pytest.mark.ray
+@pytest.mark.drill
 @pytest.mark.xdist_group("ray")
 def test_flwr_run_of_the_hub_s_app_gives_the_numbers_of_fit(tmp_path):
     keys = WINE | {"n-components": "", "out": str(tmp_path)}

@@ -34,7 +34,7 @@ from fedkernel.protocol import WIRE_VERSION
 from fedkernel.run import Account, RunSettings, join
 
 
-def test_memory_lasts_and_the_end_is_told():
+def test_memory_lasts_and_the_end_or_a_failure_is_told():
     with server("a", "b") as (hub, port):
         sites = [Process(name, port) for name in "ab"]
         hub.wait_for_all()
@@ -47,9 +47,6 @@ def test_memory_lasts_and_the_end_is_told():
             assert check() == health_pb2.HealthCheckResponse.SERVING
     assert [site.end() for site in sites] == [None, None]
     assert any(line.startswith("a is here, from ipv4:127.0.0.1") for line in hub.messages)
-
-
-def test_a_failure_is_told_to_the_sites():
     sites = []
 
     def fail():
@@ -85,25 +82,19 @@ def test_all_that_a_caller_has_shown_is_looked_at(names, certificates, sentence)
         check_caller("a", shown, {"a", "b"}, lambda certificate: certificate == b"revoked")
 
 
-def test_strangers_and_doubles_are_refused():
+def test_strangers_doubles_another_version_and_a_compressed_frame_are_refused():
     with gathered("a") as (hub, port):
         refused = f"127.0.0.1:{port} cannot be joined: "
         assert Process("c", port).end() == refused + "no site of this run is called 'c'"
         assert Process("a", port).end().startswith(refused + "site 'a' is already connected, from ipv4:127.0.0.1:")
         assert [line.split(" from ")[0] for line in hub.messages if "refused" in line] == ["refused 'c'", "refused 'a'"]
         assert count(hub).model == [3.0]
-
-
-def test_another_version_is_refused():
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.stream_stream(METHOD)(iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "0")))
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
         assert caught.value.details() == "it has transport version 0, the server 2"
-
-
-def test_a_frame_that_is_compressed_is_refused():
-    """It could be a thousand times as large as what gRPC counts before it is unpacked."""
+    # it could be a thousand times as large as what gRPC counts before it is unpacked
     packed = grpc.Compression.Gzip
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}", compression=packed) as channel:
         metadata = ((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "2"))
@@ -216,13 +207,10 @@ def test_where_no_server_can_be():
         pass
 
 
-def test_a_job_that_is_too_large_to_be_told_is_refused_before_any_site_comes():
+def test_a_job_that_is_too_large_to_be_told_is_refused_and_messages_over_the_limit_are_not_sent():
     StreamGrid(["a"], job="x" * 2_000_000)
     with pytest.raises(InputError, match=r"takes 2,200,\d{3} bytes when sent to sites; allowed: 2,096,128"):
         StreamGrid(["a"], job="x" * 2_200_000)
-
-
-def test_messages_over_the_limit_are_not_sent():
     with gathered("a", limit=10_000) as (hub, _):
         with pytest.raises(EngineError, match=r"a message to a has 80,\d+ bytes, but 10,000 are allowed"):
             count(hub, ballast=10_000)
@@ -354,7 +342,7 @@ def test_as_many_connections_are_open_as_the_system_allows():
 
 FLOODED = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 sys.path.insert(0, sys.argv[1])
 from counting import count, server
 from fedkernel.engines.grpc.certificates import read_tls
@@ -370,7 +358,7 @@ print(sum("refused" in line for line in hub.messages))
 
 
 def test_whoever_holds_connections_open_keeps_no_site_out_and_fills_no_log(certified):
-    """A server may open 400 files; a certificate that no site of the run has is shown over 600 connections."""
+    """A server may open 256 files; a certificate that no site of the run has is shown over 300 connections."""
     command = [sys.executable, "-c", FLOODED, str(Path(__file__).parents[1]), str(certified / "ours" / "server")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         port = int(process.stdout.readline())
@@ -379,7 +367,7 @@ def test_whoever_holds_connections_open_keeps_no_site_out_and_fills_no_log(certi
         context.load_cert_chain(own / "tls.crt", own / "tls.key")
         context.set_alpn_protocols(["h2"])
         with ExitStack() as held:
-            for _ in range(600):
+            for _ in range(300):
                 with contextlib.suppress(OSError):
                     plain = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
                     held.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))

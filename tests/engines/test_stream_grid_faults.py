@@ -1,19 +1,25 @@
-"""Sites that go while a run is under way, and come back; a server that is restarted."""
+"""Sites that go and come back, a restarted server; a terminal that is gone, a failing disk, sites that read nothing."""
 
+import errno
+import math
 import re
 import socket
 import threading
 import time
 
 import pytest
-from counting import CountingClient, Died, Process, count, gathered, raw_stream, server, until
+from counting import CountingClient, Died, Process, caller, count, gathered, raw_stream, sent, server, until
+from flwr.app import ConfigRecord, RecordDict
 
-from fedkernel.engines.grpc import frames, request_spool, serving
+from fedkernel.engines.grpc import frames as grpc_frames
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc import reports as grpc_signs
-from fedkernel.engines.grpc.frames import OPTIONS
+from fedkernel.engines.grpc import request_spool, serving
+from fedkernel.engines.grpc import stream_grid as grpc_hub
+from fedkernel.engines.grpc.frames import HEARTBEAT, OPTIONS, Envelope, frames
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
+from fedkernel.engines.grpc.streams import RefusedError
 from fedkernel.ground import ProtocolError
 
 
@@ -46,7 +52,7 @@ def hasty(monkeypatch):
     shorter = {"grpc.keepalive_time_ms": 1_000, "grpc.http2.min_ping_interval_without_data_ms": 500}
     options = [(name, shorter.get(name, value)) for name, value in OPTIONS]
     assert options != OPTIONS
-    for module in (serving, frames):
+    for module in (serving, grpc_frames):
         monkeypatch.setattr(module, "OPTIONS", options)
 
 
@@ -152,3 +158,207 @@ def test_a_site_shows_that_it_is_alive(before, monkeypatch):
     assert re.fullmatch(refused.format("yet"), site.told[0])
     assert re.fullmatch(refused.format("for [01] s"), site.told[1])
     assert sum(bool(re.fullmatch(r"computing CountMe for \d s", line)) for line in site.told) >= 3, site.told
+
+
+@pytest.fixture
+def now():
+    return [0.0]
+
+
+class Told(list[str]):
+    """What was told, of whom the hub's lock is free meanwhile; from a moment on there is nobody to tell."""
+
+    gone: BaseException | None = None
+    hub: StreamGrid
+
+    def __call__(self, text):
+        assert not self.hub._arrived._is_owned(), f"told under the lock: {text}"
+        if self.gone is not None:
+            raise self.gone
+        self.append(text)
+
+
+@pytest.fixture
+def sentences():
+    return Told()
+
+
+@pytest.fixture
+def hub(now, sentences):
+    sentences.hub = StreamGrid(["a", "b"], report=sentences, clock=lambda: now[0])
+    return sentences.hub
+
+
+def ask(hub, kind="train", nodes=(1, 2)):
+    """Ask sites the same; returns the ids."""
+    content = RecordDict({"config": ConfigRecord({"data": b"1000"})})
+    return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in nodes]))
+
+
+def answer(hub, stream, message_id):
+    hub.receive_frame(stream, next(frames(Envelope(message_id, (b"",)))))
+
+
+@pytest.mark.parametrize("gone", [BrokenPipeError(errno.EPIPE, "Broken pipe"), SystemExit(1)], ids=repr)
+def test_who_cannot_be_told_any_more_ends_nothing(hub, sentences, now, gone):
+    """A library that prints may even want to end the process."""
+    sentences.gone = gone
+    for _ in range(grpc_hub.MOST_STREAMS + 1):
+        hub.leave(hub.admit(caller()))
+    with pytest.raises(RefusedError, match="no site of this run is called 'c'"):
+        hub.admit(caller("c"))
+    old, new = hub.admit(caller()), hub.admit(caller(instance="new"))
+    assert sent(hub, old)[0] == HEARTBEAT
+    now[0] += grpc_hub.ANSWER_SECONDS
+    hub.replace_silent()
+    assert old.over
+    hub.receive_frame(new, b"no frame")
+    assert str(new.refusal)
+    hub.report_certificate("renewed")
+    for stream in (old, new):
+        hub.leave(stream)
+    assert hub._slots["a"].open == 0
+    assert sentences == []
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """Has the requests that were kept no longer read."""
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    return lambda: monkeypatch.setattr(grpc_hub.Spool, "_read", fail)
+
+
+@pytest.mark.parametrize("when", ["as it sits down", "as they are sent"])
+def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, sentences, unread, when):
+    first, other = hub.admit(caller(instance="old")), hub.admit(caller("b"))
+    ids = ask(hub, "query")
+    for stream, message_id in zip((first, other), ids, strict=True):
+        answer(hub, stream, message_id)
+    waiting, _ = ask(hub)
+    hub.leave(first)
+    if when == "as it sits down":
+        unread()
+        second = hub.admit(caller(instance="new"))
+    else:
+        second = hub.admit(caller(instance="new"))
+        unread()
+        assert [frame[:1] for frame in sent(hub, second)] == [b"\0"]
+        assert second.over
+        assert second.refusal.code == "UNAVAILABLE"
+        hub.leave(second)
+        second = hub.admit(caller(instance="new"))
+    assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == [waiting]
+    assert [text for text in sentences if "Input/output error" in text] == [
+        "requests cannot be read ([Errno 5] Input/output error); this run can no longer survive a site restart"
+    ]
+    assert hub._slots["a"].open == 1
+
+
+def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, sentences, monkeypatch):
+    hub.admit(caller())
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(grpc_hub.Spool, "keep", fail)
+    ask(hub)
+    ask(hub)
+    assert [text for text in sentences if "No space left" in text] == [
+        "requests cannot be written ([Errno 28] No space left on device); this run can no longer survive a site restart"
+    ]
+
+
+class Slow(StreamGrid):
+    """A hub whose waiting lets time pass, in which its site reads a chunk every so many seconds, and then ends.
+
+    All that is sent is on its way at once, as in the buffers of a network.
+    """
+
+    def __init__(self, now, every, tell=lambda text: None):
+        if isinstance(tell, Told):
+            tell.hub = self
+        super().__init__(["a"], report=tell, files=["m.npz"], clock=lambda: now[0])
+        self.now, self.every, self.buffer, self.due = now, every, [], every
+        self.stream = self.admit(caller())
+        sent(self, self.stream)
+        self.read = []
+
+    def _wait(self, seconds):
+        self.now[0] += seconds
+        self.buffer += sent(self, self.stream)
+        while self.buffer and (self.now[0] >= self.due or (len(self.buffer[0]) < 100 and self.every < math.inf)):
+            self.due += self.every * (len(self.buffer[0]) >= 100)
+            self.read.append(frame := self.buffer.pop(0))
+            if frame == HEARTBEAT:
+                self.receive_frame(self.stream, HEARTBEAT)
+        if self.stream.over and not self.buffer:
+            self.leave(self.stream)
+
+
+def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(now, sentences):
+    hub = Slow(now, math.inf, sentences)
+    hung = hub.stream
+    hub.dismiss("a", "its table has 2 columns")
+    assert now[0] == pytest.approx(grpc_hub.END_SECONDS)
+    assert hung.over
+    assert (hung.refusal.code, str(hung.refusal)) == ("FAILED_PRECONDITION", "its table has 2 columns")
+    assert hub.missing == ["a"]
+    assert sentences[-1] == "a is gone (0 of 1)"
+    again = hub.admit(caller(instance="again"))
+    assert sentences[-1] == "a is here, from peer of again (1 of 1)"
+    hub.leave(hung)
+    assert hub._slots["a"].stream is again
+
+
+FRAME = 1 << 20
+MODEL = b"m" * (5 * FRAME)
+
+
+def test_the_last_model_goes_out_whole_over_a_slow_line(now):
+    every = 3 * grpc_hub.END_SECONDS
+    hub = Slow(now, every)
+    hub.send_file("m.npz", MODEL)
+    hub.close()
+    assert hub.present == 0
+    assert [frame[:1] for frame in hub.read] == [b"\0", *[b"\1", HEARTBEAT], *[b"\2", HEARTBEAT] * 4, b"\0"]
+    assert hub.read[-1] == b'\0{"end":""}'
+    assert now[0] == pytest.approx(5 * every, abs=1.0), "nothing is waited for beside the line"
+
+
+@pytest.mark.parametrize(
+    ("every", "failure", "longest", "seconds", "left"),
+    [
+        (math.inf, "", math.inf, grpc_hub.STALLED_SECONDS, 1),
+        (math.inf, None, math.inf, 0.0, 0),
+        (0.4 * grpc_hub.STALLED_SECONDS, "", 100.0, 100.0, 1),
+    ],
+    ids=["nothing moves", "it was stopped", "it takes too long"],
+)
+def test_a_line_is_not_waited_for_longer_than_makes_sense(now, monkeypatch, every, failure, longest, seconds, left):
+    monkeypatch.setattr(grpc_hub, "LONGEST_END_SECONDS", longest)
+    hub = Slow(now, every)
+    hub.send_file("m.npz", MODEL)
+    hub.close(failure)
+    assert now[0] == pytest.approx(seconds, abs=1.0)
+    assert hub.present == left
+    hub.close("once is enough")
+    assert now[0] == pytest.approx(seconds, abs=1.0)
+
+
+def test_what_a_failed_run_asks_is_not_sent_any_more(now):
+    hub = Slow(now, 0.1)
+    ask(hub, nodes=(1,))
+    hub.close("it failed")
+    assert hub.read == [b'\0{"end":"it failed"}']
+
+
+def test_sites_that_were_behind_in_a_run_are_not_in_the_next(hub):
+    for name, taken in (("a", 1), ("b", 0)):
+        hub.admit(caller(name, **{"fedkernel-stands": f"one {taken}" if taken else ""}))
+    assert hub.prepare_resume("one", {1: 1, 2: 1}, []) == ""
+    assert hub.behind == {2}
+    assert hub.prepare_resume("two", {1: 3, 2: 3}, []) == ""
+    assert hub.behind == {1, 2}

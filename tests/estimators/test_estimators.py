@@ -1,6 +1,7 @@
 """Estimators of `fedkernel.sklearn`: scikit-learn's own checks and tests, and exact answers."""
 
 import doctest
+import importlib
 import inspect
 import pickle
 import re
@@ -8,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sklearn.cluster.tests.test_k_means as kmeans_tests
-import sklearn.decomposition.tests.test_kernel_pca as kpca_tests
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA, KernelPCA
@@ -50,6 +49,7 @@ def k_means(n_clusters=8, *, n_init=None, init=None, algorithm=None, max_iter=No
 k_means.__name__ = "LandmarkKernelKMeans"
 ARGUMENTS = {"global_random_seed": 42, "solver": "dense", "n_features": 4, "n_components": 10, "Estimator": k_means}
 ARGUMENTS |= {"Klass": k_means, "array_constr": np.array, "dtype": np.int32, "init": "random", "method": "fit"}
+THEIR_FILES = ("sklearn.cluster.tests.test_k_means", "sklearn.decomposition.tests.test_kernel_pca")
 THEIRS = """kernel_pca_consistent_transform kernel_pca_deterministic_output kernel_pca_linear_kernel
 kernel_pca_n_components kernel_pca_pandas_output kernel_pca_solvers_equivalence gridsearch_pipeline nested_circles
 kernel_pca_inverse_transform_reconstruction kernel_conditioning 32_64_decomposition_shape fortran_aligned_data
@@ -61,6 +61,7 @@ integer_input fit_transform feature_names_out result_equal_in_diff_n_threads"""
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of their Perceptron
 @pytest.mark.parametrize("name", THEIRS.split())
 def test_scikit_learn_s_own_tests(name, monkeypatch):
+    kmeans_tests, kpca_tests = map(importlib.import_module, THEIR_FILES)
     monkeypatch.setattr(kpca_tests, "KernelPCA", kernel_pca)
     test = getattr(kpca_tests, f"test_{name}", None) or getattr(kmeans_tests, f"test_{name}")
     test(**{parameter: ARGUMENTS[parameter] for parameter in inspect.signature(test).parameters})

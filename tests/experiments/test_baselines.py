@@ -107,7 +107,7 @@ def whole(tmp_path_factory):
     return folder, carry_out(folder)
 
 
-def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole):
+def test_indices_are_those_of_the_labels_that_sites_stored_and_of_what_a_baseline_s_model_says(whole):
     folder, rows = whole
     assert [row.id for row in rows] == IDS
     for row in (row for row in rows if row.kind == "strategy"):
@@ -117,10 +117,6 @@ def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole
         labels = np.concatenate(stored)
         assert told(row) == pytest.approx(indices_of(labels, np.concatenate(classes)), rel=1e-12), row.id
         assert row.metrics["nmi"] != pytest.approx(indices_of(labels, load_iris().target)["nmi"], rel=1e-3)
-
-
-def test_a_baselines_indices_are_those_of_what_its_model_says(whole):
-    folder, rows = whole
     for row in (row for row in rows if row.kind == "baseline"):
         shards, classes = parts(row.seed)
         if row.name == "isolated":
@@ -149,7 +145,7 @@ def test_landmarks_are_drawn_anew_for_every_seed(tmp_path):
     assert not np.array_equal(first, second)
 
 
-def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole):
+def test_the_recover_error_is_against_the_dense_kernel_matrix_that_of_each_iteration_in_its_last_round(whole):
     folder, rows = whole
     for row in (row for row in rows if row.kind == "strategy"):
         X = np.vstack(parts(row.seed)[0])
@@ -163,10 +159,6 @@ def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole):
             np.testing.assert_allclose([round_.values["recover_error"] for round_ in telling], expected, rtol=1e-9)
             assert telling[-1].values["recover_error"] == pytest.approx(row.metrics["recover_error"], rel=1e-9)
             assert len(set(expected)) == T[row.name]
-
-
-def test_the_recover_error_is_that_of_the_model_against_the_dense_kernel_matrix(whole):
-    folder, rows = whole
     for row in (row for row in rows if row.name != "isolated"):
         X = np.vstack(parts(row.seed)[0])
         model = KernelKMeans.load(folder / str(row.model))
@@ -219,13 +211,10 @@ def test_without_cem_a_lanczos_iteration_takes_two_rounds(tmp_path):
     assert row.metrics["floats_up_per_iteration"] == pytest.approx(len(rounds) / 2 * per_pair / T["lanczos"], rel=1e-12)
 
 
-def test_a_baseline_moves_all_rows_or_none(whole):
+def test_a_baseline_moves_all_rows_or_none_and_has_its_own_seconds_whoever_asked_first(whole):
     for row in (row for row in whole[1] if row.kind == "baseline"):
         assert (row.floats_up, row.floats_down, row.rounds) == (0 if row.name == "isolated" else N * d, 0, 0)
         assert (row.engine, row.clients) == ("none", len(SIZES))
-
-
-def test_a_central_baseline_has_its_own_seconds_whoever_asked_for_the_answer_first(whole):
     for row in whole[1]:
         seconds = row.metrics["parallel_seconds"]
         assert seconds is not None
@@ -262,7 +251,8 @@ def test_only_data_with_labels_have_indices(folder, there, overrides):
     for name, part in zip("ab", np.split(TABLE, [35]), strict=True):
         np.save(folder / f"{name}.npy", part)
     divided = "partition={kind = 'horizontal', clients = 2}"
-    for row in carry_out(folder / "out", "seeds=[0]", "strategy.gram.iterations=1", divided, *overrides):
+    short = [f"strategy.{name}.iterations=1" for name in T]
+    for row in carry_out(folder / "out", "seeds=[0]", *short, divided, *overrides):
         assert {"nmi", "ari"} & set(row.metrics) == ({"nmi", "ari"} if there else set()), row.id
         assert ("recover_error" in row.metrics) == (row.name != "isolated")
 

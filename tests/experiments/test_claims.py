@@ -67,7 +67,7 @@ def test_an_identity_is_one_where_it_holds_and_what_is_untestable_is_decided_by_
     assert judged([], **claim, kind="identity").verdict is UNTESTABLE
 
 
-def test_a_ratio_and_a_difference_are_taken_seed_by_seed():
+def test_ratios_those_of_costs_too_and_differences_are_taken_seed_by_seed():
     runs = [*measured("A", [1.0, 6.0]), *measured("B", [2.0, 3.0])]
     # 1/2 and 6/3: mean 1.25 (the ratio of the means would be 1.4), 0.75 from either; 1 - 2 and 6 - 3: mean 1
     claim = {"metric": "error", "of": "A", "to": "B"}
@@ -76,9 +76,6 @@ def test_a_ratio_and_a_difference_are_taken_seed_by_seed():
     difference = judged(runs, check="difference", at_least=1, **claim)
     assert difference.numbers == "1, standard error 2, against at least 1 (2 seeds)"
     assert judged(list(reversed(runs)), check="ratio", at_most=1.25, **claim) == ratio
-
-
-def test_a_ratio_of_costs():
     costs = {"floats_up": 50, "floats_down": 40, "bytes_up": 30, "bytes_down": 20, "rounds": 70, "seconds": 5.0}
     runs = [a_run("A", **costs), a_run("B", **dict.fromkeys(costs, 10))]
     for metric, cost in costs.items():
@@ -231,7 +228,7 @@ def test_iterations_without_an_error_have_no_logarithm_and_do_not_count():
     assert judged(curved("A", [1.0, math.nan, 0.1]), **claim).verdict is FAILS
 
 
-def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_iteration():
+def test_curves_overlap_by_their_largest_relative_distance_below_0_too():
     runs = [*curved("A", [10.0, 8.0, 0.0], [10.0, 5.0, 1.0]), *curved("B", [10.0, 10.0, 0.0], [9.0, 5.0])]
     # 0, 2 / 10, nothing of 0; 1 / 10, 0; B's second seed has no third iteration
     claim = {"check": "overlap", "value": "recover_error"}
@@ -242,15 +239,12 @@ def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_itera
         )
     assert judged(runs, **claim, of=["A", "A"], within=0).verdict is HOLDS
     assert judged([*curved("A", [1.0]), *curved("B", [-1.0])], **claim, of=["A", "B"], within=1.9).verdict is FAILS
-
-
-def test_curves_below_0_are_as_far_apart_as_their_mirror_images():
     runs = [*curved("A", [-2.0], value="gain"), *curved("B", [-1.0], value="gain")]  # by half of |-2|, not all of -1
     verdict = judged(runs, check="overlap", value="gain", of=["A", "B"], within=0.5)
     assert (verdict.verdict, verdict.numbers) == (HOLDS, "apart by 0.5 against at most 0.5 (1 seed)")
 
 
-def test_a_value_is_bounded_at_every_iteration_of_every_seed():
+def test_a_value_is_bounded_at_every_iteration_of_every_seed_and_rises_by_its_largest_step():
     runs = [*curved("A", [3, 4, 5], [3, 7, 2], value="rank"), *curved("B", [1, 1, 1], [6, 6, 6], value="rank")]
     claim = {"check": "bounded", "value": "rank", "of": ["A", "B"]}
     assert judged(runs, **claim, at_most=7).verdict is HOLDS
@@ -259,15 +253,9 @@ def test_a_value_is_bounded_at_every_iteration_of_every_seed():
     least = judged(runs, **claim, at_least=1.5)
     assert least.numbers == "rank 1 against at least 1.5 (2 seeds; the worst is 'B' at t = 1, seed = 0)"
     assert judged(runs, **{**claim, "of": ["A"]}, at_least=2, at_most=7).verdict is HOLDS
-
-
-def test_a_value_rises_by_its_largest_step_upwards():
     claim = {"check": "rise", "value": "gain", "of": ["A"], "at_most": -0.5}
     verdict = judged(curved("A", [-2.0, -4.0], [-4.0, -3.0], value="gain"), **claim)
     assert verdict.numbers == "rises by 0.25 against at most -0.5 (2 seeds; the worst is 'A' at t = 2, seed = 1)"
-
-
-def test_floats_of_an_iteration_are_the_sum_over_its_rounds():
     claim = {"check": "bounded", "value": "floats_up", "of": ["A"], "at_least": 20, "at_most": 20}
     assert judged(curved("A", [1.0, 1.0]), **claim).verdict is HOLDS, "two rounds of 10"
 

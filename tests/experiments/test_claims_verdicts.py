@@ -136,23 +136,20 @@ def test_several_methods_make_a_curve_too():
     )
 
 
-def test_what_is_equal_may_be_a_sum():
+def test_what_is_equal_may_be_a_sum_or_an_error():
     """With what A and B download, 5 and 0, A's points are at 205 and 805 floats of B's curve 64 / floats."""
     runs = [run.model_copy(update={"floats_down": 5 if run.name == "A" else 0}) for run in at_costs(1.0)]
     claim = CLAIMS["at equal cost"] | {"at": ["floats_up", "floats_down"]}
     worst = judged(runs, **claim)
     assert worst.value == pytest.approx(805 / 800)
     assert worst.numbers.startswith("at equal floats_up + floats_down 1.01 against")
-
-
-def test_equal_errors_tell_what_each_method_takes_for_them():
-    """A takes 2 and 200 floats for errors that B comes to with 64 / error of its own: the ratio at .16 is 200 / 400."""
+    # A takes 2 and 200 floats for errors that B comes to with 64 / error of its own: the ratio at .16 is 200 / 400
     claim = {"check": "ratio", "metric": "floats_up", "of": "A", "to": "B", "at": "error", "along": [POINTS]}
     verdict = judged(at_costs(0.1), **claim, at_most=0.5001)  # A's last error, .008, is beyond B's smallest, .04
     assert (verdict.verdict, verdict.value) == (Verdict.HOLDS, pytest.approx(0.5))
 
 
-def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing():
+def test_curves_that_do_not_meet_or_have_no_logarithm_and_an_iteration_that_is_not_reached_decide_nothing():
     claim = CLAIMS["at equal cost"]
     apart = [run for run in at_costs(0.5, 0.5) if run.name == "B" or run.floats_up == 2]
     due = [({POINTS: point}, seed) for point in (1,) for seed in (0, 1)]
@@ -161,9 +158,6 @@ def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing():
     assert verdict.numbers == "no common range of floats_up: 'A' has 2 to 2, 'B' has 50 to 100"
     zero = [run.model_copy(update={"metrics": {"error": 0.0}}) if run.name == "B" else run for run in at_costs(0.5)]
     assert judged(zero, **claim).numbers.startswith("at equal floats_up no finite number against")
-
-
-def test_an_iteration_that_a_run_does_not_come_to_decides_nothing():
     claim = CLAIMS["at an iteration"] | {"iteration": 6}
     verdict = judged(passing(0.5), **claim)
     assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "no round of 'A' has recover_error at t = 6")

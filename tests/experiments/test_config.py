@@ -1,5 +1,6 @@
-"""A configuration means what it says: values land where they should, and whatever is wrong is told in one sentence."""
+"""A configuration, its sweeps and claims mean what they say, and whatever is wrong is told in one sentence."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from configs import TINY, experiment, refusal, table, write
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 
-from fedkernel.experiments.config import read_config
+from fedkernel import RBF, Linear
+from fedkernel.data import DataSpec, load
+from fedkernel.experiments.config import Experiment, read_config
 from fedkernel.experiments.running import plan
-from fedkernel.experiments.running.planning import points
+from fedkernel.experiments.running.planning import points, run_id
 from fedkernel.ground import InputError
 from fedkernel.numerics import dimension_sigma
 from fedkernel.numerics.widths import median_sigma
@@ -240,3 +243,212 @@ def test_a_number_of_6000_digits_and_a_hundred_thousand_sites_are_one_sentence(t
     assert "data.sites = " in (said := refusal(tmp_path, text=TINY.replace('name = "iris"', f"sites = [{sites}]")))
     assert "at most 10000" in said
     assert len(said) < 1000
+
+
+def test_sweeps_are_combined_and_land_where_they_should(tmp_path):
+    swept = experiment(
+        tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.*.n_components=[1, 2, 3]", "seeds=[5, 6]"
+    )
+    settings = list(points(swept))
+    expected = [(clients, k) for clients in (2, 4) for k in (1, 2, 3)]
+    assert [tuple(point.values.values()) for point in settings] == expected
+    for point, (clients, k) in zip(settings, expected, strict=True):
+        assert point.experiment.clients == clients
+        assert [method.parameters["n_components"] for method in point.experiment.strategy] == [k, k]
+        assert point.experiment.baseline[0].parameters == {}
+    runs = plan(swept)
+    assert len(runs) == 6 * 2 * 3
+    assert len({run.id for run in runs}) == len(runs)
+    assert {len(run.shards) for run in runs} == {2, 4}
+
+
+def test_tables_are_swept_as_other_values_are(tmp_path):
+    kernels = '[{type = "linear"}, {type = "rbf", gamma = 0.5}]'
+    runs = plan(experiment(tmp_path, f"sweep={{'strategy.a.kernel' = {kernels}}}", "seeds=[0]"))
+    assert [repr(run.strategy.kernel) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
+        repr(Linear()),
+        repr(RBF(gamma=0.5)),
+    ]
+
+
+def test_a_width_by_rule_and_its_factors_are_those_of_each_settings_own_data(tmp_path):
+    sweep = 'sweep={"data.scale" = ["none", "standard"], "strategy.a.kernel.factor" = [0.5, 2.0]}'
+    runs = plan(experiment(tmp_path, 'strategy.a.kernel={type = "rbf", width = "median"}', sweep, "seeds=[0]"))
+    gammas = [run.strategy.kernel.gamma for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
+    sigmas = [median_sigma(load(DataSpec("iris", scale=scale)).X) for scale in ("none", "standard")]
+    expected = [1 / (2 * (factor * sigma) ** 2) for sigma in sigmas for factor in (0.5, 2.0)]
+    np.testing.assert_allclose(gammas, expected, rtol=1e-12)
+    assert gammas[0] != gammas[2]
+
+
+def test_ids_are_readable_and_fit_for_folders_and_long_ones_are_cut_and_stay_unique(tmp_path):
+    swept = experiment(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
+    (point,) = points(swept)
+    ids = [run_id(method, point, 7) for method in point.experiment.strategy]
+    tail = "__partition.clients=2__strategy.v1.5-of-b,-best.center=rows__seed=7"
+    assert ids == [f"a{tail}", f"v1.5-of-b,-best{tail}"]
+    text = TINY.replace('"a"', f'"{"ä" * 200}1"').replace('"v1.5 of b, best"', f'"{"ä" * 200}2"')
+    ids = [run.id for run in plan(experiment(tmp_path, text=text))]
+    assert len(set(ids)) == 6
+    assert max(len(id_.encode()) for id_ in ids) <= 150
+
+
+# cases
+
+CASES = [
+    'case.data=[{case="three", "data.name"="wine"}, {case="four", "data.name"="iris"}]',
+    'case.size=[{"strategy.a.n_components"=1, "baseline.c.n_components"=2}, '
+    '{"strategy.a.n_components"=2, "baseline.c.n_components"=1}]',
+]
+
+
+def test_cases_of_several_kinds_are_combined_and_may_give_a_whole_table(tmp_path):
+    swept = experiment(tmp_path, *CASES, "seeds=[0]")
+    assert swept.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
+    second = {"data.name": "wine", "strategy.a.n_components": 2, "baseline.c.n_components": 1}
+    assert swept.changes(swept.settings[1]) == second
+    runs = plan(swept)
+    pairs = [(run.point.values["case"], run.strategy.n_components) for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
+    assert pairs == [("three", 1), ("three", 2), ("four", 1), ("four", 2)]
+    assert [run.parameters["n_components"] for run in runs if run.method.name == "c"] == [2, 1, 2, 1]
+    assert {run.point.experiment.data.name for run in runs} == {"wine", "iris"}  # type: ignore[union-attr]
+    assert runs[0].id.startswith("a__case=three__strategy.a.n_components=1__")
+    runs = plan(experiment(tmp_path, 'case=[{case="few", "data.name"="blobs", "data.options"={n=40}}]'))
+    assert [shard.shape[0] for shard in runs[0].shards] == [40, 40]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (('case.data={"data.name"="wine"}',), "case: its table must be written with double brackets, [[case]]"),
+        ((*CASES, 'case.more=[{"baseline.c.n_components"=2}]'), "is in case.size already; it can be in one only"),
+        (('case.data=[{case="a"}, {"data.name"="wine"}]',), "case.data.1 has 'data.name', but all must have the keys"),
+        (('case=[{case="a", "data.rows"=9}, {case="a", "data.rows"=8}]',), "case: case: 'a' is listed twice"),
+        (
+            ('case=[{name="a"}]',),
+            "'name' cannot be swept, only what is inside data, partition, prepare, privacy, strategy,",
+        ),
+        (
+            ('sweep={case=["a"]}',),
+            "'case' cannot be swept, only what is inside data, partition, prepare, privacy, strategy,",
+        ),
+        (("case=[{data={name='wine'}}]",), 'a dotted path must be in quotes, such as "partition.clients" (found'),
+    ],
+)
+def test_cases_that_cannot_be_are_refused(tmp_path, overrides, says):
+    assert says in refusal(tmp_path, *overrides)
+
+
+def claim(check, fields):
+    """Write an override with a claim."""
+    return f'claim=[{{text = "So it is.", check = "{check}", {fields}}}]'
+
+
+def test_report_options_are_read_with_defaults(tmp_path):
+    silent = experiment(tmp_path).report
+    assert (silent.plots, silent.metric, silent.by_iteration, silent.reference) == (True, None, [], True)
+    options = experiment(tmp_path, 'report={metric="distance", by_iteration = ["rank", "floats_up"], reference=false}')
+    assert (options.report.plots, options.report.metric, options.report.reference) == (True, "distance", False)
+    assert options.report.by_iteration == ["rank", "floats_up"]
+
+
+def test_claims_are_read_in_order_each_with_the_fields_of_its_check(tmp_path):
+    text = f"""{TINY}
+[sweep]
+"partition.clients" = [2, 4]
+[[claim]]
+text = "A ratio"
+check = "ratio"
+metric = "floats_up"
+of = "a"
+to = "c"
+where_of = {{ "partition.clients" = 4 }}
+at_most = 0.5
+[[claim]]
+text = "A rate"
+check = "rate"
+value = "recover_error"
+of = ["a", "v1.5 of b, best"]
+from = 3
+at_most = -0.8
+[[claim]]
+text = "An overlap"
+check = "overlap"
+value = "error"
+of = ["a", "c"]
+within = 0.01
+"""
+    read = experiment(tmp_path, text=text)
+    ratio, rate, overlap = read.claim
+    assert [claim.text for claim in read.claim] == ["A ratio", "A rate", "An overlap"]
+    assert [claim.methods for claim in read.claim] == [["a", "c"], ["a", "v1.5 of b, best"], ["a", "c"]]
+    assert (ratio.at_most, ratio.at_least, ratio.conditions) == (0.5, None, [{}, {"partition.clients": 4}, {}])
+    assert (rate.first, rate.at_most) == (3, -0.8)  # type: ignore[union-attr]
+    assert overlap.at_most == 0.01
+    assert Experiment.from_table(json.loads(json.dumps(read.table)), "config.json").claim == read.claim
+
+
+def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path):
+    assert experiment(tmp_path).settings_and_seeds == [({}, 0), ({}, 1)]
+    swept = experiment(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.a.n_components=[1, 2]", "seeds=[5]")
+    points = [(2, 1), (2, 2), (4, 1), (4, 2)]
+    assert swept.settings_and_seeds == [({"partition.clients": m, "strategy.a.n_components": k}, 5) for m, k in points]
+
+
+OF_A = 'metric = "error", of = "a"'
+RATIO = f'{OF_A}, to = "c", at_most = 1'
+KINDS = ("value", "ratio", "difference", "rate", "overlap", "bounded", "rise")
+UNKNOWN = "'nmm' is not known (allowed: error, distance, "
+ONLY = "only 'a', 'v1.5 of b, best', 'c'"
+
+
+def ratio(more="", a='"a"', c='"c"'):
+    """Write an override with a claim of the ratio, of other methods or with more fields."""
+    return claim("ratio", f'metric = "error", of = {a}, to = {c}, at_most = 1{more}')
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("report.metric=nmm", f"report.metric: {UNKNOWN}"),
+        ("report.also=['nmi', 'nmm']", f"report.also.1: {UNKNOWN}"),
+        ("report.by_iteration=['t', 't']", "report.by_iteration: 't' is listed twice, but the values must differ"),
+        ("claim={}", "claim: its table must be written with double brackets, [[claim]]"),
+        ('claim=[{text = "x"}]', "check is required in the 1st claim"),
+        (claim("equal", RATIO), f"claim.0.check = 'equal' is not known (allowed: {', '.join(KINDS)})"),
+        (ratio(", colour = 1"), "claim.0: colour is not a known name here (allowed: text, kind, why, where, at_most"),
+        (claim("value", RATIO), "claim.0: to is not a known name here (allowed: "),
+        (claim("overlap", 'value = "x", of = ["a", "c"]'), "within is required in the 1st claim"),
+        (ratio(', kind = "untestable"'), "claim.0: why is required of kind = 'untestable'"),
+        (claim("value", OF_A), "claim.0: at_most or at_least is required"),
+        (claim("value", f"{OF_A}, at_most = 1, at_least = 2"), "claim.0: at_least = 2, but must not be above at_most"),
+        (claim("value", f"{OF_A}, at_most = nan"), "claim.0.at_most = nan: input should be a finite"),
+        (claim("value", 'metric = "nmm", of = "a", at_most = 1'), f"claim.0.metric: {UNKNOWN}"),
+        (ratio(c='"b"'), f"claim.0: there is no method named 'b', {ONLY}"),
+        (claim("rate", 'value = "x", of = ["a", "d"], at_most = 1'), f"claim.0: there is no method named 'd', {ONLY}"),
+        (ratio(', at = "floats_up"'), "claim.0: at, what is equal, needs along (or several methods in to)"),
+        (ratio(', at = "floats_upp", along = ["x"]'), "claim.0.at: 'floats_upp' is not known"),
+        (ratio(', at = "floats_up", along = ["x"], best = true'), "claim.0: at, iteration and best exclude"),
+        (ratio(', at = "floats_up", along = ["x"]'), "claim.0: along has 'x', which is not swept"),
+        (ratio(", iteration = 4, best = true"), "claim.0: at, iteration and best exclude"),
+        (ratio(c='["c"]'), "claim.0: at, what is equal, needs along (or several"),
+        (ratio(a='["a"]'), "claim.0: at, what is equal, needs along (or several"),
+        (ratio(', at = "floats_up"', c='["c", "d"]'), f"claim.0: there is no method named 'd', {ONLY}"),
+        (ratio(', where = {"partition.clients" = 2}'), "claim.0: 'partition.clients' is not swept (swept: nothing)"),
+    ],
+)
+def test_report_options_and_claims_that_cannot_be_are_refused(tmp_path, override, says):
+    message = refusal(tmp_path, override)
+    assert message.startswith("tiny.toml: ")
+    assert says in message
+
+
+@pytest.mark.parametrize("where", ["where", "where_of", "where_to"])
+def test_a_claim_about_a_setting_that_is_not_run_is_refused(tmp_path, where):
+    sweep = "sweep.partition.clients=[2, 4]"
+    for override, says in (
+        ('"partition.clients" = 3', "claim.0: partition.clients = 3, but must be one of 2, 4"),
+        ('"partition.client" = 2', "claim.0: 'partition.client' is not swept (swept: 'partition.clients')"),
+        ("partition = {clients = 2}", "claim.0: 'partition' is not swept (swept: 'partition.clients')"),
+    ):
+        assert refusal(tmp_path, sweep, claim("ratio", f"{RATIO}, {where} = {{{override}}}")) == f"tiny.toml: {says}"

@@ -132,7 +132,7 @@ def test_an_experiment_is_equal_to_itself(folders):
     assert costs.split()[-4:] == ["seconds", "are", "not", "judged"]  # no line about what is changed or alone
 
 
-def test_what_differs_beyond_noise_is_marked(folders):
+def test_what_differs_beyond_noise_is_marked_and_may_fail_a_script(folders):
     done = call("compare", folders / "a", folders / "b")
     assert (done.exit_code, done.stderr) == (0, "")
     error, costs = cells(done.stdout, "few")
@@ -145,9 +145,6 @@ def test_what_differs_beyond_noise_is_marked(folders):
     assert costs[1:4] == ["302 → 604 *", "0", "1"]
     assert cells(done.stdout, "all | of them")[1][1:4] == ["604", "0", "1"]
     assert done.stdout.splitlines()[-1] == "configuration, A → B: strategy.few.local_components 1 → 2"
-
-
-def test_fail_is_for_scripts(folders):
     done = call("compare", folders / "a", folders / "b", "--fail", "--metric", "floats_up")
     assert done.exit_code == 1
     assert done.stderr.endswith("few: floats_up\n")

@@ -37,8 +37,8 @@ def alike(a, b):
     return abs(float(np.vdot(a, b))) / float(np.linalg.norm(a) * np.linalg.norm(b))
 
 
-@pytest.mark.usefixtures("rendered")
-def test_pictures_are_the_directions_over_the_pixels_of_the_data_set(tmp_path):
+def test_pictures_are_the_directions_over_the_pixels_of_the_data_set(tmp_path, render):
+    render("eigen_images.*")
     rows = {row.name: row for row in run_experiment(an_experiment(), tmp_path).rows}
     pictures = {name: read_directions(tmp_path, [row])[row.id] for name, row in rows.items()}
     X = load(DataSpec("digits", rows=ROWS)).X

@@ -12,9 +12,8 @@ from fedkernel.experiments.running import run_experiment
 
 FILES = sorted((Path(__file__).parents[2] / "experiments" / "papers").glob("*.toml"))
 PAPERS = ("DKPCA", "VFedPCA", "ADMM", "disKPCA", "FK k-means", "all pairs")
-REHEARSED = ("admm_figure3", "compared_horizontal", "diskpca_figure2", "diskpca_figure8b", "dkpca_figure2b")
-REHEARSED += ("dkpca_table2", "fk_kmeans_figure1", "fk_kmeans_figure5", "vfedpca_figure6ab", "vfedpca_figure8")
-REHEARSED += ("vfedpca_figure14",)
+REHEARSED = ("admm_figure3", "diskpca_figure8b", "dkpca_figure2b", "dkpca_table2", "fk_kmeans_figure5")
+REHEARSED += ("vfedpca_figure6ab", "vfedpca_figure8")
 """One of each paper and kind of figure; all others are drills."""
 each = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
@@ -23,7 +22,7 @@ def test_there_are_the_figures_of_the_papers():
     diskpca = {f"diskpca_figure{number}" for number in ("2", "3", "4", "5", "6", "7", "8a", "8b")} | {"diskpca_nci60"}
     fk_kmeans = {f"fk_kmeans_figure{number}" for number in range(1, 6)} | {"fk_kmeans_components"}
     peers = {"admm_exchange", "admm_figure3", "admm_figure4", "admm_figure5", "vfedpca_figure14"}
-    assert diskpca | fk_kmeans | peers | {*REHEARSED} <= {path.stem for path in FILES}
+    assert diskpca | fk_kmeans | peers | {*REHEARSED, "compared_horizontal"} <= {path.stem for path in FILES}
 
 
 @each

@@ -50,10 +50,11 @@ def _folder(tmp_path):
 
 
 @pytest.mark.slow
-def test_all_experiments_of_a_folder_are_run_and_one_that_fails_stops_no_other(folder, tmp_path):
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.drill)])
+def test_all_experiments_of_a_folder_are_run_and_one_that_fails_stops_no_other(folder, tmp_path, jobs):
     out = tmp_path / "out"
     (folder / "first.toml").write_text(FIRST.replace("plots = true", "plots = false"), encoding="utf-8")
-    result = CliRunner().invoke(app, ["run", str(folder), "--all", "--quick", "--jobs", "2", "--out", str(out)])
+    result = CliRunner().invoke(app, ["run", str(folder), "--all", "--quick", "--jobs", jobs, "--out", str(out)])
     assert result.exit_code == 1
     assert "second, failed: " in result.output
     assert "1 of 2 failed: second" in result.output

@@ -110,9 +110,9 @@ def test_the_recover_error_is_held_against_the_least_c_over_t_that_no_mean_excee
     assert "Both axes are logarithmic" in caption
 
 
-@pytest.mark.usefixtures("rendered")
 @pytest.mark.parametrize("errors", [[0.0, 0.0], [1.0], [math.nan, 0.1], [1e-300, 0.0], [0.5] * 130])
-def test_any_recover_error_can_be_drawn(errors, tmp_path):
+def test_any_recover_error_can_be_drawn(errors, tmp_path, render):
+    render("recover_error_by_iteration.png")
     (*_, figure) = draw(curved("A", errors), tmp_path, by_iteration=["recover_error"])
     assert figure.name == "recover_error_by_iteration"
     assert figure.png.stat().st_size > 5_000
@@ -169,8 +169,8 @@ def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_tha
         assert a.svg.read_bytes() == b.svg.read_bytes()
 
 
-@pytest.mark.usefixtures("rendered")
-def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(tmp_path):
+def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(tmp_path, render):
+    render(f"*_by_{CLIENTS}.svg")
     runs = [a_run("A", 0, [], point={CLIENTS: n}, metrics={"error": 0.1, "bound": n}) for n in (2, 5)]
     runs += [a_run("B", 0, [], point={CLIENTS: n}, metrics={"error": 0.0}) for n in (2, 5)]
     without = {figure.name for figure in draw(runs, tmp_path)}
@@ -186,8 +186,8 @@ def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(tmp_path):
             ReportOptions(also=wrong)
 
 
-@pytest.mark.usefixtures("rendered")
-def test_each_panel_has_an_axis_of_its_own_where_one_from_0_would_not_show_differences(tmp_path):
+def test_each_panel_has_an_axis_of_its_own_where_one_from_0_would_not_show_differences(tmp_path, render):
+    render(f"*_by_{CLIENTS}.svg")
     runs = [
         a_run("A", 0, [], point={CLIENTS: n, "data.name": name}, metrics={"explained_variance": level + n / 100})
         for name, level in (("low", 0.2), ("high", 9.0))

@@ -372,8 +372,8 @@ def test_axes_show_differences_and_methods_that_differ_in_rounds_are_drawn_by_th
     assert "error_by_rounds" not in [figure.name for figure in draw([runs[0], central], tmp_path)]
 
 
-@pytest.mark.usefixtures("rendered")
-def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path):
+def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path, render):
+    render("error_by_floats_up.svg")
     cases = [{"data.name": data, "strategy.a.n": n} for data in ("iris", "wine") for n in (1, 2)]
     for runs, titles, says in (
         ([a_run(name, group=group) for name, group in ("ax", "by", "cy")], "xy", "One dot covers another: b and c."),

@@ -29,7 +29,7 @@ def python(folder, script, *path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["import fedkernel", "pass"], ids=["after fedkernel", "in a checkout"])
+@pytest.mark.parametrize("first", ["pass", pytest.param("import fedkernel", marks=pytest.mark.drill)])
 def test_former_names_are_the_packages_of_today_and_are_warned_of(first, tmp_path):
     script = f"""
 {first}
@@ -48,7 +48,7 @@ assert resolve_address("strategies.dkpca:DKPCA", "pairs", "strategy") == "fedker
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["package", "module"])
+@pytest.mark.parametrize("kind", ["package", pytest.param("module", marks=pytest.mark.drill)])
 def test_packages_of_others_keep_the_former_names(kind, tmp_path):
     mine = tmp_path / ("clients.py" if kind == "module" else "clients/__init__.py")
     mine.parent.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
+from grids import in_turn
 from named_sites import LENIENT, NAMES, refused, run_on, spec, vertical
 from networks import admm
 from scipy import sparse
@@ -88,8 +89,7 @@ def dkw(pairs, p=0.05):
     return math.sqrt(math.log(2 / p) / (2 * pairs))
 
 
-@pytest.mark.parametrize("rule", ["mean", "median", "dimension", pytest.param("scale", marks=pytest.mark.drill)])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("name", "rule"), in_turn(PAIRS, ["mean", "median", "dimension", "scale"], every=4))
 def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_that_number(name, rule):
     kernel = (Laplacian if name == "RFKKMeans" and rule != "median" else RBF)(width=rule, factor=0.5)
     strategy = PAIRS[name](kernel)
@@ -117,8 +117,7 @@ def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_t
     assert alone.floats_up * len(cohort) >= took.floats_up
 
 
-@pytest.mark.parametrize("rule", ["mean", "median"])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("name", "rule"), in_turn(PAIRS, ["mean", "median"], every=2))
 def test_a_reference_is_at_the_width_that_the_run_settled_and_one_of_another_kernel_is_refused(name, rule):
     """Whether it was found before, at the number that the rule gives on all rows in one place, or is left to `fit`."""
     strategy = PAIRS[name](RBF(width=rule))
@@ -144,18 +143,13 @@ RAW = datasets.load_wine().data[np.random.default_rng(0).permutation(178)]
 SKEWED = np.random.default_rng(1).lognormal(sigma=1.5, size=(178, 13)) * 10.0 ** np.arange(-3, 10)
 
 
-@pytest.mark.parametrize(
-    ("kind", "X"),
-    [
-        pytest.param(RBF, RAW, id="wine", marks=pytest.mark.drill),
-        pytest.param(RBF, SKEWED, id="skewed"),
-        pytest.param(RBF, StandardScaler().fit_transform(RAW), id="scaled", marks=pytest.mark.drill),
-        pytest.param(Laplacian, SKEWED, id="skewed, Laplacian"),
-    ],
-)
-@pytest.mark.parametrize("name", PAIRS)
-def test_every_pair_takes_the_data_s_own_width_and_says_where_one_that_is_given_fits_nothing(name, kind, X):
+TABLES = {"skewed": SKEWED, "Laplacian": SKEWED, "wine": RAW, "scaled": StandardScaler().fit_transform(RAW)}
+
+
+@pytest.mark.parametrize(("name", "table"), in_turn(PAIRS, TABLES, every=4))
+def test_every_pair_takes_the_data_s_own_width_and_says_where_one_that_is_given_fits_nothing(name, table):
     """By the mean of the kernel's values between different rows, which the coordinator knows about."""
+    kind, X = Laplacian if table == "Laplacian" else RBF, TABLES[table]
     own = with_width(kind(), X)
     power = 1 if kind is Laplacian else 2
     for factor in (1.0, 1e-4, 1e4):
@@ -179,12 +173,9 @@ def pairs_of(K):
     return K[np.triu_indices(len(K), 1)]
 
 
-def test_nothing_is_to_be_found_in_rows_without_lengths():
+def test_where_a_kernel_s_mean_counts_as_too_small_or_large_and_rows_without_lengths_tell_nothing():
     assert not is_informative(0.0, 0.0, 1, 5)
     assert is_informative(3.0, 4.0, 1, 5)
-
-
-def test_where_a_kernel_s_mean_counts_as_too_small_or_large():
     warnings = [width_warning(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
     assert [text is not None for text in warnings] == [False, True, True, False, False, True]
     assert width_warning(Sigmoid(), 0.0) is None, "its values may be of either sign"
@@ -243,14 +234,11 @@ def test_the_median_of_divided_columns_is_that_of_pairs_of_all_rows(name):
     assert abs(share_below(X, 0.5 / np.median(total)) - 0.5) < dkw(pairs)
 
 
-def test_no_row_is_in_two_pairs():
+def test_no_row_is_in_two_pairs_and_groups_are_of_ten_to_nineteen_rows_that_lie_together():
     X = 2.0 ** np.arange(40)[:, None]  # whose differences tell the pair
     roots = np.sqrt(WidthClient(X).measure_pairs(MeasurePairs(pairs=20)).squares)
     rows = [(i, j) for i in range(40) for j in range(i) if X[i, 0] - X[j, 0] in roots]
     assert sorted(row for pair in rows for row in pair) == list(range(40))
-
-
-def test_rows_are_cut_into_groups_of_ten_to_nineteen_that_lie_together():
     heaps = np.repeat(np.eye(4) * 1000, 10, axis=0) + np.random.default_rng(0).standard_normal((40, 4))
     groups = row_groups(heaps, 10)
     assert not WidthClient(np.full((30, 2), 0.1)).describe_groups(DescribeGroups()).variances.any(), "rounding is none"

@@ -131,7 +131,7 @@ every_embedding = pytest.mark.parametrize("embedding", EVERY.values(), ids=EVERY
 
 
 @every_embedding
-def test_what_is_no_table_of_its_columns_is_refused(embedding):
+def test_rows_may_be_lists_or_whole_numbers_and_of_landmarks_sparse_and_what_is_no_table_is_refused(embedding):
     d = embedding.columns
     for table, text in (
         (np.ones((4, d + 1)), rf"X has {d + 1} columns, but the model was made for {d}"),
@@ -140,10 +140,6 @@ def test_what_is_no_table_of_its_columns_is_refused(embedding):
     ):
         with pytest.raises(InputError, match=text):
             embedding(table)
-
-
-@every_embedding
-def test_rows_may_be_lists_or_whole_numbers_and_of_landmarks_sparse(embedding):
     X = np.arange(4 * embedding.columns).reshape(4, -1) % 5
     expected = embedding(X.astype(float))
     assert np.array_equal(embedding(X), expected)

@@ -83,17 +83,13 @@ def test_the_linear_kernel_with_all_components_is_k_means():
 
 
 @pytest.mark.parametrize("method", ["exact", "landmarks"])
-def test_the_best_of_several_starts_counts(method):
+def test_the_best_of_several_starts_counts_and_the_same_seed_gives_the_same_bits(method):
     """Of these blobs a single start misses the best division with one seed of four, whichever the method."""
     X, _ = make_blobs(300, 2, centers=12, cluster_std=0.5, random_state=0)
     best = assign(X, k_means(X, 12, np.random.default_rng(9), restarts=100))[1].sum()
     for seed in range(4):
         model = fitted(method, X, Linear(), 12, 2, seed)
         assert assign(model.training_, model.centers_)[1].sum() == pytest.approx(best, rel=1e-9)
-
-
-@pytest.mark.parametrize("method", ["exact", "landmarks"])
-def test_the_same_seed_gives_the_same_bits(method):
     X = rows(80)
     first, second, other = (fitted(method, X, RBF(gamma=0.2), 5, 4, seed) for seed in (0, 0, 1))
     for name in ("centers_", "eigenvalues_", "training_"):
@@ -241,7 +237,7 @@ def test_a_division_is_compared_whatever_the_names_and_without_rows_whose_class_
     assert compare_classes(classes[:2], [None, None]) == {}
 
 
-def test_a_model_is_compared_with_the_reference_on_its_training_rows():
+def test_a_model_is_compared_with_the_reference_on_its_training_rows_and_with_none_without_them():
     X, _ = make_blobs(90, 3, centers=3, cluster_std=1.5, random_state=0)
     reference = kernel_kmeans(X, RBF(gamma=0.05), 3, 4)
     model = nystroem_kernel_kmeans(X, RBF(gamma=0.05), 3, 4, n_landmarks=6)
@@ -257,9 +253,6 @@ def test_a_model_is_compared_with_the_reference_on_its_training_rows():
     assert expected["recover_error"] > 1e-6
     itself = compare_kernel_kmeans(reference, reference, shards)
     assert itself == {"recover_error": pytest.approx(0.0, abs=1e-28), "nmi_central": pytest.approx(1.0)}
-
-
-def test_a_reference_without_its_training_rows_is_refused():
     X = rows(10)
     model = kernel_kmeans(X, RBF(width="columns"), 2, 2)
     assert training_coordinates(model) is model.training_

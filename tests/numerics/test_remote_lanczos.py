@@ -91,16 +91,13 @@ def test_the_blocks_are_one_orthonormal_krylov_basis(b):
     assert sin_theta_error(np.hstack(blocks[:3]), powers) < 1e-18
 
 
-def test_single_vectors_go_on_past_an_invariant_subspace():
+def test_single_vectors_go_on_past_an_invariant_subspace_and_blocks_shrink_with_the_rank():
     # One vector sees two of the five: the projection's Krylov spaces have two dimensions.
     A = symmetric(SPECTRA["projection"])
     pairs, _ = drive(A, RANDOM.standard_normal((N, 1)), 4)
     assert pairs.vectors.shape == (N, 4)
     np.testing.assert_allclose(pairs.vectors.T @ pairs.vectors, np.eye(4), atol=1e-13)
     np.testing.assert_allclose(A @ pairs.vectors, pairs.vectors * pairs.values, atol=1e-13)
-
-
-def test_blocks_shrink_with_the_rank():
     A = symmetric(SPECTRA["rank 3"])
     pairs, blocks = drive(A, RANDOM.standard_normal((N, 5)), 5, tol=0.0)
     assert_leading(pairs, A, 5, tol=1e-13)
@@ -109,19 +106,13 @@ def test_blocks_shrink_with_the_rank():
     assert drive(A, dependent, 1)[1][0].shape == (N, 2)
 
 
-def test_rounding_is_told_by_the_products_where_rayleigh_quotients_vanish():
+def test_vanishing_rayleigh_quotients_and_a_gap_out_of_sight_are_no_convergence():
     B = np.outer([1.0, 1 / 3, 0.7], RANDOM.standard_normal(20))
     A = np.block([[np.zeros((3, 3)), B], [B.T, np.zeros((20, 20))]])
     assert [Q.shape[1] for Q in drive(A, np.eye(23, 3), 1, tol=0.0)[1]] == [3, 1]
-
-
-def test_a_zero_rayleigh_quotient_is_not_convergence():
     pairs, blocks = drive(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[1.0], [0.0]]), 1)
     np.testing.assert_allclose(pairs.values, [1.0], atol=1e-15)
     assert len(blocks) == 2
-
-
-def test_without_a_gap_in_sight_the_search_goes_on():
     # With k columns there is no theta_{k+1}: a residual of 1e-5 alone does not say that 1e-3 is reached.
     pairs, blocks = drive(np.diag([1.0, 0.0, 0.0]), np.array([[1.0], [1e-5], [0.0]]), 1, tol=1e-3)
     assert len(blocks) == 2

@@ -121,7 +121,7 @@ def test_tensor_sketch_is_scikit_learns_with_the_same_hashes(kernel, m):
     np.testing.assert_allclose(A, theirs(kernel, m, 4, X), rtol=1e-10, atol=1e-12)
 
 
-def test_a_count_sketch_adds_each_row_to_one_sum():
+def test_a_count_sketch_adds_each_row_to_one_sum_and_keeps_products_on_average():
     S = count_sketch(50, 8, np.random.default_rng(0))
     assert isinstance(S, scipy.sparse.csr_array)
     assert S.shape == (8, 50)
@@ -129,9 +129,6 @@ def test_a_count_sketch_adds_each_row_to_one_sum():
     assert set(np.unique(S.toarray())) == {-1.0, 0.0, 1.0}
     again = count_sketch(50, 8, np.random.default_rng(0))
     assert np.array_equal(again.toarray(), S.toarray())
-
-
-def test_a_count_sketch_keeps_products_on_average():
     B = rows(30, 3)
     sketches = (count_sketch(30, 6, np.random.default_rng(seed)) @ B for seed in range(1500))
     grams = np.array([SB.T @ SB for SB in sketches])

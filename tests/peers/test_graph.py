@@ -40,17 +40,12 @@ def topologies(draw):
 
 
 @given(topologies())
-def test_every_graph_is_symmetric_connected_sorted_and_without_loops(drawn):
+def test_every_graph_is_symmetric_connected_sorted_and_without_loops_and_its_tree_holds_every_node_once(drawn):
     adjacent = neighbours(*drawn)
     assert len(adjacent) == drawn[1]
     assert all((b, a) in edges(adjacent) and a != b for a, b in edges(adjacent))
     assert all(list(others) == sorted(set(others)) for others in adjacent)
     assert len(distances(adjacent, 0)) == len(adjacent)
-
-
-@given(topologies())
-def test_the_tree_holds_every_node_once_at_its_distance(drawn):
-    adjacent = neighbours(*drawn)
     root = central_node(adjacent)
     levels = spanning_tree(adjacent, root=root)
     far = distances(adjacent, root)

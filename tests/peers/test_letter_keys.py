@@ -118,15 +118,12 @@ def sites(pins_of):
     return [GossipClient(TABLES[j], client=j, identity=identities[j], pins=pins_of(j, pins)) for j in range(N)]
 
 
-def test_without_pins_a_coordinator_that_hands_out_its_own_keys_reads_everything():
+def test_a_coordinator_that_hands_out_its_own_keys_reads_everything_without_pins_and_is_noticed_with_them():
     """What the documentation admits; and so the next tests are not about a coordinator that could not do it."""
     coordinator, middle = in_the_middle(sites(lambda j, pins: None))
     coordinator.go_on(gossiping())
     assert len(middle.read) == 4 * 2 * N
     np.testing.assert_array_equal(middle.read[:2], [TABLES[1].mean(axis=0), TABLES[3].mean(axis=0)])
-
-
-def test_with_pins_a_coordinator_that_hands_out_its_own_keys_is_noticed():
     coordinator, middle = in_the_middle(sites(lambda j, pins: pins))
     text = refused(coordinator.go_on, gossiping())
     assert text.startswith("GossipClient, round 2, client 0: the key of client 1 has fingerprint ")

@@ -9,7 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from cases import CASES
-from hypothesis import given, settings
+from grids import in_turn
+from hypothesis import given
 from hypothesis import strategies as st
 from raw_tables import CATEGORIES, CLUSTERS, PCA, frames
 from scipy.optimize import brentq
@@ -115,7 +116,6 @@ def assert_ranks(X, values, levels):
             assert below - 0.005 <= level <= upto + 0.005
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=5),
@@ -253,9 +253,10 @@ def test_a_column_of_ids_is_none_of_the_table_where_rows_are_divided():
     np.testing.assert_array_equal(result.model.eigenvalues_, expected.model.eigenvalues_)
 
 
-@pytest.mark.parametrize("scale", ["standard", "minmax", "robust", "none"])
-@pytest.mark.parametrize("missing", ["refuse", "drop", "mean", "median"])
-@pytest.mark.parametrize("drift", ["warn", "ignore"])
+SCALES, MISSING = ["standard", "minmax", "robust", "none"], ["refuse", "drop", "mean", "median"]
+
+
+@pytest.mark.parametrize(("scale", "missing", "drift"), in_turn(SCALES, MISSING, ["warn", "ignore"], every=2))
 def test_what_is_asked_is_planned_and_forecast(scale, missing, drift):
     prepare = Prepare(scale=scale, missing=missing, drift=drift)
     X = load_iris().data.copy()

@@ -229,16 +229,13 @@ def test_a_sweep_has_a_line_for_each_setting(tmp_path, monkeypatch):
     assert any(line.startswith("all 4 runs") for line in lines)
 
 
-def test_tables_that_only_sites_have_give_no_forecast(tmp_path, monkeypatch):
+def test_tables_that_only_sites_have_are_told_by_their_shape_and_give_no_forecast_without(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = 'data.name = "iris"\npartition = { kind = "horizontal", clients = 2 }\n'
     sites = SWEPT.replace(data, 'data.sites = ["rome", "oslo"]\n').split("[sweep]")[0]
     Path("sites.toml").write_text(sites, encoding="utf-8")
     (line,) = [line for line in dry_run("sites.toml") if line.startswith("ADMM")]
     assert line.split() == ["ADMM", "[red]", "2", "unknown"]
-
-
-def test_tables_that_only_sites_have_are_told_by_their_shape(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     strategy = '[[strategy]]\nname = "sum"\nmethod = "DKPCA"\nn_components = 2\nlocal_components = 5\n'
     Path("sites.toml").write_text(f'name = "sites"\n[data]\nsites = ["rome", "oslo"]\n{strategy}', encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from grids import in_turn
 
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.experiments.baselines import Baseline, counterpart
@@ -96,8 +97,7 @@ CHOOSING = {
 """Whose components are not centred."""
 
 
-@pytest.mark.parametrize("kernel", [Linear(), RBF(), Laplacian()], ids=str)
-@pytest.mark.parametrize("name", CHOOSING)
+@pytest.mark.parametrize(("name", "kernel"), in_turn(CHOOSING, [Linear(), RBF(), Laplacian()], every=3), ids=str)
 def test_the_mean_of_the_rows_is_not_taken_for_all_there_is(name, kernel):
     """Around k points, far from 0: k components, of which the centred ones are one less."""
     for points in (3, 4):
@@ -110,10 +110,10 @@ def test_the_mean_of_the_rows_is_not_taken_for_all_there_is(name, kernel):
         assert "and the mean has a direction of its own" in result.findings[0]
 
 
-@pytest.mark.parametrize(("D", "offset"), [(3, 0.0), (4, 5.0)])
-@pytest.mark.parametrize("name", [*CHOOSING, "VFedPCA", "VFedPCA, rows"])
-def test_the_directions_in_which_rows_differ_are_counted(name, D, offset):
+@pytest.mark.parametrize(("name", "case"), in_turn([*CHOOSING, "VFedPCA", "VFedPCA, rows"], [(3, 0), (4, 5)], every=2))
+def test_the_directions_in_which_rows_differ_are_counted(name, case):
     """Beside the mean, where that is not 0 and its direction is none of them; VFedPCA's search is the exact one's."""
+    D, offset = case
     rng = np.random.default_rng(2)
     W = np.linalg.qr(rng.standard_normal((24, D)))[0]
     Z = np.linalg.qr(np.hstack([np.ones((120, 1)), rng.standard_normal((120, D))]))[0][:, 1:]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from grids import in_turn
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "defaults.py"
 SPEC = importlib.util.spec_from_file_location("defaults", PATH)
@@ -32,8 +33,7 @@ def run(name, data, careful):
     return defaults.outcome(strategy, shards, pair.figure), shards
 
 
-@pytest.mark.parametrize("data", TABLES)
-@pytest.mark.parametrize("name", defaults.PAIRS)
+@pytest.mark.parametrize(("name", "data"), in_turn(defaults.PAIRS, TABLES, every=2))
 def test_no_pair_is_worse_than_twice_its_best_or_sends_more_than_pooling_unless_it_says_so(name, data):
     (usual, shards), (best, _) = run(name, data, careful=False), run(name, data, careful=True)
     if not usual.kinds.keys() - COSTS:

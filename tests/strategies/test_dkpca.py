@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from grids import in_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusing
@@ -35,9 +36,9 @@ def cut(X, *, seed, clients):
     return split(PartitionSpec(method="random", clients=clients, shuffle=True), X, seed=seed).shards
 
 
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("local", [2, 7, "adaptive"])
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize(
+    ("kernel", "local", "center"), in_turn(KERNELS.values(), [2, 7, "adaptive"], [False, True], every=2)
+)
 def test_equals_the_naive_implementation(kernel, local, center):
     shards = cut(WINE, seed=3, clients=4)
     result = DKPCA(3, kernel, local_components=local, center=center).fit(shards)

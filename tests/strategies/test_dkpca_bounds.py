@@ -69,7 +69,6 @@ def omitted_by(X, kernel, local):
     return max(values[local], 0.0) if local < len(X) else 0.0
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
     rows=st.integers(3, 12),

@@ -128,7 +128,10 @@ def test_by_default_sites_with_guards_refuse_no_coreset_and_weigh_what_they_have
     np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), model.predict(X))
 
 
-@pytest.mark.parametrize(("accuracy", "least", "most"), [(0.01, 2, 4), (0.002, 8, 13), (0.0005, 20, 40)])
+ONE_MORE = pytest.param(0.0005, 20, 40, marks=pytest.mark.drill)
+
+
+@pytest.mark.parametrize(("accuracy", "least", "most"), [(0.01, 2, 4), (0.002, 8, 13), ONE_MORE])
 def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(accuracy, least, most):
     """Within a factor of three of the squared error, which no coordinator can measure.
 
@@ -146,7 +149,7 @@ def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(acc
         requests_are_those_of_the_plan(Pair(strategy, shards))  # which has all 20
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["gram", *(pytest.param(own, marks=pytest.mark.drill) for own in [*VERSIONS][1:])])
 def test_features_in_float32_find_the_same_and_send_as_much(version):
     double, single = small(version), small(version, dtype="float32")
     assert single.ledger.floats_up == double.ledger.floats_up

@@ -65,7 +65,7 @@ def drawn_uniformly(sizes, samples, seed):
     return positions
 
 
-def test_uniform_draws_take_each_row_as_likely_and_none_twice():
+def test_uniform_draws_take_each_row_as_likely_and_none_twice_and_all_where_all_are_asked_for():
     sizes, samples, seeds = [3, 12, 5], 4, 1000
     counts, together = np.zeros(20), 0
     for seed in range(seeds):
@@ -77,9 +77,6 @@ def test_uniform_draws_take_each_row_as_likely_and_none_twice():
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
     # pairs too: 4 of 20 hold two given rows in 4 * 3 of 20 * 19 cases
     assert scipy.stats.binomtest(together, seeds, 12 / 380).pvalue > 1e-3
-
-
-def test_all_rows_are_drawn_where_all_are_asked_for():
     assert [len(own) for own in drawn_uniformly([3, 1, 5], 9, 0)] == [3, 1, 5]
     result = uniform(n_samples=10**6).fit(SHARDS)
     np.testing.assert_array_equal(result.model.landmarks_, X)
@@ -226,7 +223,7 @@ def clustered():
     return spectral().fit(PARTS)
 
 
-def test_the_objective_is_the_mean_distance_in_feature_space():
+def test_the_objective_is_the_mean_distance_in_feature_space_of_tables_of_all_kinds(tmp_path):
     """By its definition, over explicit coordinates of all of feature space."""
     model = clustered().model
     labels = model.predict(ALL)
@@ -240,9 +237,6 @@ def test_the_objective_is_the_mean_distance_in_feature_space():
     np.testing.assert_array_equal(np.argmin(distances, axis=1), labels)
     expected = distances.min(axis=1).mean()
     assert spectral().judge(Result(model), PARTS)["kmeans_objective"] == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_objective_takes_tables_of_all_kinds(tmp_path):
     model = clustered().model
     expected = kmeans_objective(model, ALL)
     np.save(tmp_path / "X.npy", ALL)
@@ -251,16 +245,13 @@ def test_the_objective_takes_tables_of_all_kinds(tmp_path):
         assert kmeans_objective(model, rows) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_model_labels_rows_as_the_sites_did():
+def test_the_model_labels_rows_as_the_sites_did_and_components_are_those_of_their_strategy():
     result = clustered()
     assert isinstance(result.model, KernelKMeans)
     np.testing.assert_array_equal(result.model.predict(ALL), pooled(result, "labels"))
     np.testing.assert_allclose(result.model.transform(ALL), pooled(result), atol=1e-12)
     assert [sorted(outputs) for outputs in result.outputs.values()] == [["embedding", "labels"]] * 5
-
-
-def test_components_are_those_of_their_strategy():
-    """The first rounds are the strategy's own, with its seed."""
+    # the first rounds are the strategy's own, with its seed
     components = DisKPCA(5, KERNEL, n_adaptive=30, share_rows=True, embed=False)
     clusters, coordinates = SpectralKMeans(4, components).fit(SHARDS, seed=5), components.fit(SHARDS, seed=5)
     assert clusters.model.embedding.coefficients.tobytes() == coordinates.model.coefficients_.tobytes()

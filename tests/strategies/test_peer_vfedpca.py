@@ -5,6 +5,7 @@ import re
 import naive
 import numpy as np
 import pytest
+from grids import in_turn
 from refusals import refusing
 from sklearn.datasets import load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
@@ -23,15 +24,14 @@ PAPER = {"merge": "eigenvalue", "update": "inplace"}
 FEW = {"merge": "eigenvalue", "rounds": 3}
 
 
-@pytest.mark.parametrize("update", ["inplace", "original"])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"merge": "eigenvalue"},
-        {"merge": "eigenvalue", "n_components": 2, "weight_scaling": True},
-        {"merge": "average", "n_components": 2, "warm_start": True},
-    ],
-)
+SETTINGS = [
+    {"merge": "eigenvalue"},
+    {"merge": "eigenvalue", "n_components": 2, "weight_scaling": True},
+    {"merge": "average", "n_components": 2, "warm_start": True},
+]
+
+
+@pytest.mark.parametrize(("fields", "update"), in_turn(SETTINGS, ["inplace", "original"], every=2))
 def test_on_a_full_graph_it_is_the_server_s(fields, update):
     server = VFedPCA(update=update, rounds=4, **fields).fit(SHARDS, seed=5)
     peers = PeerVFedPCA(update=update, rounds=4, **fields).fit(SHARDS, seed=5)
@@ -72,8 +72,11 @@ def test_each_client_merges_what_its_neighbours_sent(graph, rounds):
         np.testing.assert_allclose(result.outputs[client]["features"][0], features, atol=1e-12)
 
 
-@pytest.mark.parametrize("fields", [PAPER, {"n_components": 2, "merge": "average", "kernel": RBF(gamma=0.1)}], ids=str)
-@pytest.mark.parametrize("graph", ["ring", "star", Topology("grid", rows=1), "full"], ids=str)
+SEVERAL = {"n_components": 2, "merge": "average", "kernel": RBF(gamma=0.1)}
+GRAPHS = ["ring", "star", Topology("grid", rows=1), "full"]
+
+
+@pytest.mark.parametrize(("graph", "fields"), in_turn(GRAPHS, [PAPER, SEVERAL], every=2), ids=str)
 def test_with_relays_it_is_the_full_graph_s_bit_by_bit(graph, fields):
     full = PeerVFedPCA(rounds=2, **fields).fit(SHARDS, seed=5)
     strategy = PeerVFedPCA(graph=graph, relay=True, rounds=2, **fields)
@@ -168,8 +171,10 @@ def test_where_the_rank_is_used_up_the_search_ends(rank, scale):
     assert result.ledger.rounds <= 2 + 2 * 3 + 1 + 1
 
 
-@pytest.mark.parametrize("graph", ["ring", "star", "full"])
-@pytest.mark.parametrize("fields", [{}, {"rounds": 1}, FEW, FEW | {"merge": "average"}, FEW | {"relay": True}])
+MEASURED = [{}, {"rounds": 1}, FEW, FEW | {"merge": "average"}, FEW | {"relay": True}]
+
+
+@pytest.mark.parametrize(("fields", "graph"), in_turn(MEASURED, ["ring", "star", "full"], every=2))
 def test_what_is_measured_is_of_one_set_of_vectors_and_never_above_the_best(graph, fields):
     """Each client's share of its own columns, kept by its own vectors, would add up to more on rings and stars."""
     result = PeerVFedPCA(2, graph=graph, local_iterations=100, **fields).fit(SHARDS, evaluate=True)

@@ -8,24 +8,24 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
+import test_admm_steps
+import test_dkpca
+import test_peer_vfedpca
+import test_vfedpca
 from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
-from networks import admm, spread
 from sites import pooled
 
-from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
+from fedkernel import RBF, CarriesLetters, Letter
 from fedkernel.experiments.baselines import cohort
 from fedkernel.strategies import (
-    DKPCA,
     CentroidKMeans,
     CentroidKPCA,
     DisKPCA,
     FKKMeans,
-    PeerVFedPCA,
     RFKKMeans,
     SpectralKMeans,
     UniformKPCA,
     VFedAKPCA,
-    VFedPCA,
 )
 
 TABLE = (Path(__file__).parents[2] / "README.md").read_text().split("\n## Methods\n")[1].split("\n## ")[0]
@@ -51,31 +51,23 @@ def sent_by(client):
 
 
 @each
-def test_it_has_a_case_which_is_forecast(name):
+def test_it_has_a_case_which_is_forecast_a_client_that_sites_know_and_a_row_in_the_readme(name):
     of_pair = [case for case in CASES if type(case.strategy) is PAIRS[name]]
     assert of_pair, "it has no case in tests/cases.py"
     for case in of_pair:
         assert case.strategy.forecast(cohort(case.shards())) is not None  # test_pairs.py holds it against the run
-
-
-@each
-def test_it_has_a_client_that_sites_know_and_a_row_in_the_readme(name):
     client = PAIRS[name].client
     assert CLIENTS_OF_OURS[client.__name__] is client
     assert re.search(rf"^\| \[`{name}`\]\(", TABLE, flags=re.MULTILINE), f"no row of README.md's pairs is {name}"
 
 
 @each
-def test_its_plan_asks_what_its_client_answers(name):
+def test_its_plan_asks_what_its_client_answers_and_all_that_sends_says_what_it_reveals(name):
     for strategy in (case.strategy for case in CASES if type(case.strategy) is PAIRS[name]):
         plan = strategy.plan(4, 0)
         assert plan is not None  # test_pairs.py holds the runs to it
         requests = {planned.request for step in (*plan, *strategy.evaluation_plan()) for planned in step.requests}
         assert requests <= strategy.client.handlers.keys()
-
-
-@each
-def test_whatever_its_client_sends_says_what_it_reveals(name):
     silent = [
         kind.__name__ for kind in sent_by(PAIRS[name].client) if "reveal" not in (vars(kind)["__doc__"] or "").lower()
     ]
@@ -89,7 +81,7 @@ def test_pairs_import_from_rooms_and_not_from_the_files_in_them():
         assert inner.findall(path.read_text()) == [], path
 
 
-# Every pair against its oracle in tests/naive.py, at a small size; the pairs' own tests do so at many settings.
+# Every pair against its oracle in tests/naive.py, at a small size, where no test of its own does so.
 
 
 def clumps(clients=3, rows=8):
@@ -108,31 +100,10 @@ def together(result):
     return labels[:, None] == labels[None, :]
 
 
-def against_dkpca():
-    result = DKPCA(2, RBF(gamma=GAMMA), local_components=4).fit(COLUMNS)
-    values, vectors, floats = naive.dkpca(COLUMNS, {"type": "rbf", "gamma": GAMMA}, 2, 4)
-    np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-10)
-    assert naive.sin_theta(result.model.eigenvectors_, vectors) < 1e-12
-    assert result.ledger.floats_up == floats
-
-
-def against_vfedpca():
-    result = VFedPCA(1, "eigenvalue", 4, 3, "inplace").fit(COLUMNS, seed=2)
-    merged, _ = naive.vfedpca(COLUMNS, 2, 3, 4)
-    assert naive.up_to_sign(result.model.eigenvectors_[:, 0], merged[-1]) < 1e-10
-
-
 def against_vfedakpca():
     result = VFedAKPCA(1, "eigenvalue", 4, 3, "inplace", kernel=RBF(gamma=GAMMA)).fit(COLUMNS, seed=2)
     merged = naive.vfedakpca(COLUMNS, {"type": "rbf", "gamma": GAMMA}, 2, 3, 4)
     assert naive.up_to_sign(result.model.eigenvectors_[:, 0], merged) < 1e-10
-
-
-def against_peer_vfedpca():
-    papers = {"merge": "eigenvalue", "update": "inplace", "rounds": 2, "local_iterations": 500}
-    result = PeerVFedPCA(graph=Topology("grid", rows=1), **papers).fit(COLUMNS)
-    for client, u in enumerate(naive.peer_vfedpca(COLUMNS, [[0, 1], [0, 1, 2], [1, 2]], 2)):
-        assert naive.up_to_sign(result.outputs[client]["eigenvectors"][:, 0], u) < 1e-8
 
 
 def against_fk_kmeans():
@@ -208,43 +179,24 @@ def against_spectral_kmeans():
     assert np.array_equal(together(result), naive.best_clusters(H, 3))
 
 
-def against_admm_kpca():
-    shards = spread(5, 9, 0, (1.0, 0.8, 0.9, 1.1))  # rows of which no eigenvalue is small enough to be cut
-    result = admm(kernel=Linear(), graph="ring", neighbors=2, iterations=6, center=False).fit(shards)
-    phi = [(X / np.linalg.norm(X, axis=1, keepdims=True)).T for X in shards]
-    steps = naive.ADMM(phi, [sorted({j, (j - 1) % 5, (j + 1) % 5}) for j in range(5)], result.model.rho_)
-    without = int(result.model.without_multipliers_[0])
-    assert without in (0, 3, 4, 5, 6)  # so that multipliers are seen
-    for t in range(1, 7):
-        steps.update_z()
-        if t == without:  # z is still of the last ones, which came with the directions
-            steps.eta = dict.fromkeys(steps.eta, np.zeros(4))
-        steps.update_w()
-        if not without or t < without:
-            steps.update_eta()
-    directions = [P @ result.outputs[j]["alpha"][:, 0] for j, P in enumerate(phi)]
-    way = np.sign(directions[0] @ steps.w[0])
-    for mine, w in zip(directions, steps.w, strict=True):
-        np.testing.assert_allclose(way * mine, w / np.linalg.norm(w), atol=1e-9)
-
-
 ORACLES = {
-    "ADMMKPCA": against_admm_kpca,
+    "ADMMKPCA": test_admm_steps.test_all_iterations_equal_explicit_vectors,
     "CentroidKMeans": against_centroid_kmeans,
     "CentroidKPCA": against_centroid_kpca,
-    "DKPCA": against_dkpca,
+    "DKPCA": test_dkpca.test_equals_the_naive_implementation,
     "DisKPCA": against_diskpca,
     "FKKMeans": against_fk_kmeans,
-    "PeerVFedPCA": against_peer_vfedpca,
+    "PeerVFedPCA": test_peer_vfedpca.test_each_client_merges_what_its_neighbours_sent,
     "RFKKMeans": against_rfk_kmeans,
     "SpectralKMeans": against_spectral_kmeans,
     "UniformKPCA": against_uniform_kpca,
     "VFedAKPCA": against_vfedakpca,
-    "VFedPCA": against_vfedpca,
+    "VFedPCA": test_vfedpca.test_every_round_equals_the_naive_implementation,
 }
 
 
 @each
 def test_it_finds_what_its_oracle_finds(name):
     assert name in ORACLES, "no function of ORACLES, in this file, holds it against a slow version in naive.py"
-    ORACLES[name]()
+    if ORACLES[name].__module__ == __name__:  # the others are tests of their own, at many settings
+        ORACLES[name]()

@@ -7,6 +7,7 @@ import itertools
 import naive
 import numpy as np
 import pytest
+from grids import in_turn
 from networks import admm
 from sites import pooled
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
@@ -48,9 +49,6 @@ def table(load, rows=300):
     return StandardScaler().fit_transform(X[:, varies])[np.random.default_rng(0).permutation(len(X))][:rows]
 
 
-each_set = pytest.mark.parametrize("load", LOADERS, ids=lambda load: load.__name__.removeprefix("load_"))
-
-
 def test_weighted_measures_are_those_of_scikit_learn_where_these_are_known():
     rng = np.random.default_rng(1)
     for _ in range(5):
@@ -68,16 +66,14 @@ def test_weighted_measures_are_those_of_scikit_learn_where_these_are_known():
     assert site_agreement(counts) == pytest.approx(normalized_mutual_info_score(sites, clusters), rel=1e-12)
 
 
-@pytest.mark.parametrize("load", LOADERS[::2], ids=lambda load: load.__name__)
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        RFKKMeans(3, 40, coreset_size=EVERY),
-        FKKMeans(3, n_features=20, iterations=3, solver="gram", coreset_size=EVERY),
-        SpectralKMeans(3, UniformKPCA(4, RBF(gamma=0.05), n_samples=20, share_rows=True), coreset_size=EVERY),
-    ],
-    ids=lambda strategy: type(strategy).__name__,
-)
+WHOLE = [
+    RFKKMeans(3, 40, coreset_size=EVERY),
+    FKKMeans(3, n_features=20, iterations=3, solver="gram", coreset_size=EVERY),
+    SpectralKMeans(3, UniformKPCA(4, RBF(gamma=0.05), n_samples=20, share_rows=True), coreset_size=EVERY),
+]
+
+
+@pytest.mark.parametrize(("load", "strategy"), in_turn(LOADERS[::2], WHOLE, every=3))
 def test_clusters_are_measured_as_where_all_rows_are_in_one_place(load, strategy):
     """Of the whole table as the coreset, where the coreset's measures are those of all rows."""
     X = table(load, rows=200)
@@ -173,7 +169,7 @@ def test_of_rows_without_clusters_it_is_said_that_fewer_are_nearly_as_good():
     assert choice.why.startswith(f"n_clusters = 2 has a mean silhouette within a standard error, {error}, of the")
 
 
-@pytest.mark.parametrize("clusters", [2, 5])
+@pytest.mark.parametrize("clusters", [pytest.param(2, marks=pytest.mark.drill), 5])
 def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters):
     shards = np.array_split(blobs(clusters), 3)
     for strategy in (
@@ -191,27 +187,21 @@ def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters)
         assert len(strategy.central(shards).centers_) == clusters
 
 
-def test_a_number_of_clusters_that_is_the_limit_says_so():
+def test_a_number_of_clusters_that_is_the_limit_says_so_and_that_there_may_be_none():
     strategy = RFKKMeans("auto", 100, max_clusters=3)
     finding = strategy.fit(np.array_split(blobs(5), 3)).findings[0]
     assert finding.startswith("n_clusters = 3 has the largest mean silhouette on the coreset among 2 to 3 clusters ")
     assert "; that is the limit (max_clusters)" in finding
     finding = dataclasses.replace(strategy, max_clusters=6).fit(np.array_split(blobs(5), 3)).findings[0]
     assert "that is the limit" not in finding
-
-
-def test_that_there_may_be_no_clusters_is_said():
     rng = np.random.default_rng(0)
     result = RFKKMeans("auto", 100, max_clusters=4).fit(np.array_split(rng.standard_normal((200, 8)), 2))
     assert "there may be no clusters" in result.findings[0]
-
-
-def test_the_most_clusters_have_a_meaning_only_where_their_number_is_chosen():
     with pytest.raises(InputError, match=r'max_clusters = 5 has a meaning only with n_clusters = "auto"'):
         RFKKMeans(3, max_clusters=5)
 
 
-@each_set
+@pytest.mark.parametrize("load", in_turn(LOADERS, every=2))
 def test_components_explain_what_they_do_where_all_rows_are_in_one_place(load):
     X = table(load, rows=150)
     columns, rows = np.array_split(X, 3, axis=1), np.array_split(X, 3)
@@ -238,8 +228,7 @@ def test_components_explain_what_they_do_where_all_rows_are_in_one_place(load):
     assert landmarks.metrics["explained_variance"] == pytest.approx(best * np.sum(X**2) / len(X), rel=1e-8)
 
 
-@each_set
-@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize(("load", "center"), in_turn(LOADERS, [False, True], every=2))
 def test_bounds_of_dkpca_hold_without_data(load, center):
     X = table(load, rows=100)
     columns = np.array_split(X, 3, axis=1)
@@ -322,8 +311,7 @@ def judged(number):
     return result, settled, reference, settled.judge(result, shards, reference)
 
 
-@pytest.mark.parametrize("change", DEGENERATE)
-@pytest.mark.parametrize("number", range(len(VECTORS)), ids=lambda number: type(VECTORS[number][0]).__name__)
+@pytest.mark.parametrize(("number", "change"), in_turn(range(len(VECTORS)), DEGENERATE, every=2))
 def test_vectors_that_are_none_or_too_few_or_too_long_read_no_better_than_what_a_run_found(number, change):
     """In the model, or at a site of which the coordinator knows nothing: there at one that disagrees, too."""
     (_, shards, name), make = VECTORS[number], DEGENERATE[change]

@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkernel.wire import flower_internals
@@ -27,7 +27,6 @@ RECORDS = st.one_of(
 CONTENTS = st.dictionaries(NAMES, RECORDS, max_size=4).map(RecordDict)
 
 
-@settings(max_examples=100, deadline=None)
 @given(CONTENTS)
 def test_content(content):
     parts = flower_internals.content_to_parts(content)
@@ -37,7 +36,6 @@ def test_content(content):
     assert repr(again) == repr(recorddict_from_proto(recorddict_to_proto(content)))
 
 
-@settings(max_examples=50, deadline=None)
 @given(CONTENTS)
 def test_messages(content):
     flower_internals.ensure_task_identity()
