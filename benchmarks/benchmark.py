@@ -37,8 +37,10 @@ Row = dict[str, Any]
 class Contest:
     """All programs of a task on one problem, each with its rows so far."""
 
-    def __init__(self, task: Task, problem: Problem, rivals: list[Path], folder: Path) -> None:
-        self.task, self.problem = task, problem
+    def __init__(
+        self, task: Task, problem: Problem, rivals: list[Path], folder: Path, given_up: dict[str, Row]
+    ) -> None:
+        self.task, self.problem, self.given_up = task, problem, given_up
         self.data = folder / "data.npz"
         shown = {name: values for name, values in problem.arrays.items() if name != "y"}
         np.savez(self.data, **shown)
@@ -69,7 +71,13 @@ class Contest:
         return {**reply, "quality": self.task.quality(self.problem, answer)}
 
     def search(self, rival: Rival, program: str, settings: list[dict[str, Any]]) -> Row:
-        """Return a row with the setting to time, and all tried ones."""
+        """Return a row with the setting to time, and all tried ones.
+
+        A program that took too long, or too much memory, is not tried on as many rows or more.
+        """
+        rows = len(self.problem.arrays["X"])
+        if (earlier := self.given_up.get(program)) and earlier["of"] <= rows:
+            return self.row(rival.name, program, failed=f"{earlier['failed']} on {earlier['problem']}")
         tried: list[Row] = []
         failed = ""
         for setting in settings:
@@ -81,7 +89,10 @@ class Contest:
                     break  # more of the same would take as long
         known = [one for one in tried if np.isfinite(one["quality"])]
         if not known:
-            return self.row(rival.name, program, failed=failed or "no finite answer", tried=tried)
+            row = self.row(rival.name, program, failed=failed or "no finite answer", tried=tried)
+            if failed.startswith("more than"):
+                self.given_up[program] = {**row, "of": rows}
+            return row
         best = (max if self.task.clusters else min)(one["quality"] for one in known)
         chosen = min((one for one in known if self.task.good(one["quality"], best)), key=lambda one: one["seconds"])
         return self.row(rival.name, program, setting=chosen["setting"], tried=tried)
@@ -162,10 +173,11 @@ def measured_part(part: Part, *, quick: bool) -> Row:
 
 def measured_task(task: Task, paths: list[Path], *, quick: bool, problem_part: str) -> Iterator[Row]:
     """Measure a task's problems, those whose data are here; show each row when its problem is whole."""
+    given_up: dict[str, Row] = {}
     for problem in [task.problems[at] for at in task.quick] if quick else task.problems:
         if problem_part in problem.name and (problem.public or "FEDKERNEL_DATA" in os.environ):
             with tempfile.TemporaryDirectory() as folder:
-                for row in Contest(task, problem, paths, Path(folder)).run(1 if quick else task.repeats):
+                for row in Contest(task, problem, paths, Path(folder), given_up).run(1 if quick else task.repeats):
                     print(said(row), flush=True)
                     yield row
             problem.forget()

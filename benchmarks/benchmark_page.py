@@ -86,7 +86,7 @@ def cells(task: Task, row: Row, first: Row | None) -> list[str]:
     quality = f"{mean(row):.3f}{spread_}" if task.clusters else f"{mean(row):.2g}"
     span = f"{seconds(row):.3g} ({min(row['seconds']):.3g} to {max(row['seconds']):.3g})"
     ratio = f"{seconds(row) / seconds(first):.2g}" if first else ""
-    sent = f"{row['floats']:,} in {row['rounds']}" if "floats" in row else ""
+    sent = f"{row['floats']:,} up, {row.get('floats_down', 0):,} down, {row['rounds']}" if "floats" in row else ""
     if row.get("rows"):
         sent += f", {row['rows']} rows"
     return [named, setting(row), quality, span, ratio, f"{row['peak_mb']:,}", sent]
@@ -96,7 +96,7 @@ def table(task: Task, rows: Rows) -> Iterator[str]:
     """Yield the lines of a problem's table, the best first."""
     first = leader(task, rows)
     measure = "NMI" if task.clusters else "error above the least"
-    head = ["program", "setting", measure, "seconds: median (span)", "times ours", "MB", "floats up, rounds"]
+    head = ["program", "setting", measure, "seconds: median (span)", "times ours", "MB", "floats, rounds"]
     sent = any("floats" in row for row in rows)
     order = sorted(
         rows, key=lambda row: (not row["seconds"], (-1 if task.clusters else 1) * mean(row) if row["seconds"] else 0)
@@ -155,6 +155,15 @@ def looks(rows: Rows) -> dict[str, dict[str, Any]]:
     return drawn
 
 
+def settings_of(row: Row, along: str) -> list[tuple[float, float]]:
+    """Return the seconds, floats or rounds of each of a program's settings, and their quality."""
+    if not row["quality"]:
+        return []
+    timed = [(seconds(row) if along == "seconds" else row[along], mean(row))] if along in row else []
+    others = [one for one in row.get("tried", []) if one["setting"] != row["setting"] and along in one]
+    return timed + [(one[along], one["quality"]) for one in others]
+
+
 def scatter(task: Task, rows: Rows, images: Path, along: str, label: str) -> str:
     """Draw quality against seconds, floats or rounds, an axis for each problem; returns the figure's name."""
     problems = {
@@ -168,17 +177,7 @@ def scatter(task: Task, rows: Rows, images: Path, along: str, label: str) -> str
     styles = looks([row for its in problems.values() for row in its])
     for axis, (name, its) in zip(axes.flat, problems.items(), strict=False):
         for row in its:
-            points = (
-                [(seconds(row) if along == "seconds" else row[along], mean(row))]
-                if row["quality"] and along in row
-                else []
-            )
-            if along == "seconds":
-                points += [
-                    (one["seconds"], one["quality"])
-                    for one in row.get("tried", [])
-                    if one["setting"] != row.get("setting")
-                ]
+            points = settings_of(row, along)
             if points:
                 x, y = zip(*sorted(points), strict=True)
                 y = y if task.clusters else [max(value, 1e-6) for value in y]
@@ -270,12 +269,17 @@ def faster(task: Task, rows: Rows) -> Iterator[str]:
 
 def cheaper(task: Task, rows: Rows) -> Iterator[str]:
     """Yield rivals for which no program of ours is as good with fewer floats or rounds."""
-    own = [row for row in rows if ours(row) and "floats" in row and row["quality"]]
+    own = [row for row in rows if ours(row)]
     for row in rows:
         if ours(row) or "floats" not in row or not row["quality"]:
             continue
-        equal = [one for one in own if task.good(mean(one), mean(row))]
-        if not any(one["floats"] < row["floats"] or one["rounds"] < row["rounds"] for one in equal):
+        ahead = any(
+            cost < row[along] and task.good(quality, mean(row))
+            for along in ("floats", "rounds")
+            for one in own
+            for cost, quality in settings_of(one, along)
+        )
+        if not ahead:
             yield f"{row['program']} ({row['problem']})"
 
 

@@ -68,24 +68,14 @@ class Growth:
 
 
 HORIZONTAL = ("CentroidKPCA", "CentroidKMeans", "DisKPCA", "FKKMeans")
+TABLE, WIDE = {"columns": 20, "clients": 10}, {"rows": 1_000, "clients": 5}
 GROWTHS = (
-    Growth(
-        "rows",
-        HORIZONTAL,
-        (10_000, 100_000, 1_000_000, 10_000_000),
-        (10_000, 40_000),
-        {"columns": 20, "clients": 10},
-        "1",
-        "0",
-    ),
-    Growth(
-        "rows", ("VFedPCA",), (10_000, 100_000, 1_000_000), (10_000, 40_000), {"columns": 20, "clients": 4}, "1", "1"
-    ),
-    Growth("rows", ("DKPCA",), (1_000, 3_000, 10_000), (1_000, 2_000), {"columns": 20, "clients": 4}, "1", "1"),
+    Growth("rows", HORIZONTAL, (10_000, 100_000, 1_000_000), (10_000, 40_000), TABLE, "1", "0"),
+    Growth("rows", ("CentroidKMeans",), (1_000_000, 10_000_000), (10_000, 40_000), TABLE, "1", "0"),
+    Growth("rows", ("VFedPCA",), (10_000, 100_000, 1_000_000), (10_000, 40_000), {**TABLE, "clients": 4}, "1", "1"),
+    Growth("rows", ("DKPCA",), (1_000, 3_000, 10_000), (1_000, 2_000), {**TABLE, "clients": 4}, "1", "1"),
     Growth("columns", HORIZONTAL, (10, 100, 1_000, 10_000), (10, 100), {"rows": 4_000, "clients": 5}, "1", "1"),
-    Growth(
-        "columns", ("DKPCA", "VFedPCA"), (20, 100, 1_000, 10_000), (20, 100), {"rows": 1_000, "clients": 5}, "1", "0"
-    ),
+    Growth("columns", ("DKPCA", "VFedPCA"), (20, 100, 1_000, 10_000), (20, 100), WIDE, "1", "0"),
     Growth("clients", HORIZONTAL, (10, 100, 1_000), (4, 16), {"rows": 60_000, "columns": 20}, "0", "1"),
     Growth("clients", ("DKPCA", "VFedPCA"), (10, 100, 1_000), (4, 16), {"rows": 300, "columns": 5_000}, "0", "1"),
     Growth("clients", ("ADMMKPCA",), (5, 20, 80), (3, 6), {"rows": 2_400, "columns": 20}, "-1", "0"),

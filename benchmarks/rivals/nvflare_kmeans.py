@@ -47,7 +47,7 @@ def write(job: Job) -> Path:
     return folder
 
 
-@program("federated k-means", "NVFlare k-means", prepare=write, settings=[{"rounds": r} for r in (3, 6, 11)])
+@program("federated k-means", "NVFlare k-means", prepare=write, settings=[{"rounds": r} for r in (6, 11)])
 def k_means(job: Job) -> Answer:
     folder, rounds, k, sites = job["prepared"], job["setting"]["rounds"], job["k"], len(job["cuts"]) - 1
     for attempt in range(3):
