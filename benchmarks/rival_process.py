@@ -7,6 +7,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -66,17 +67,23 @@ def environment(path: Path) -> Path:
     return python
 
 
-def resident(pid: int) -> int:
-    """Return the bytes of memory that a process and its children hold, 0 where /proc is missing."""
-    total, waiting = 0, [pid]
+def family(pid: int) -> list[int]:
+    """Return a process and all its descendants that are alive, also those with sessions of their own."""
+    found, waiting = list[int](), [pid]
     while waiting:
-        one = waiting.pop()
-        try:
-            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        found.append(one := waiting.pop())
+        with contextlib.suppress(OSError):
             for task in Path(f"/proc/{one}/task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
-        except OSError:
-            continue
+    return found
+
+
+def resident(pid: int) -> int:
+    """Return the bytes of memory that a process and its descendants hold, 0 where /proc is missing."""
+    total = 0
+    for one in family(pid):
+        with contextlib.suppress(OSError):
+            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return total
 
 
@@ -156,8 +163,9 @@ class Rival:
             return {**reply, "peak_mb": self.peak / 1e6}, {name: arrays[name] for name in arrays.files}
 
     def close(self) -> None:
-        """End the process and its children."""
+        """End the process and its descendants."""
         if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, 9)
+            for one in family(self.process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
         self.process.wait()
