@@ -251,7 +251,7 @@ def _table_share_findings(ledger: Ledger, members: Sequence[Member]) -> list[str
 
 
 def _unmasked_findings(client: type[KernelClient], ledger: Ledger) -> list[str]:
-    """Return a finding on a run with masked sums in which other numbers left the sites, too."""
+    """Return a finding if other numbers than masked sums left the sites of a run with these."""
     replies = {request.__name__: request.reply_type for request in client.answers}
     alone = {name: reply.__name__ for name, reply in replies.items() if not issubclass(reply, Summed)}
     entries = [entry for entry in ledger.entries if entry.floats_up and entry.phase in alone]

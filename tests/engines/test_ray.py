@@ -132,7 +132,7 @@ def test_an_end_that_leaves_no_cause_is_told_with_the_status(tmp_path, monkeypat
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
-    with pytest.raises(EngineError, match=r"pip install 'flwr\[simulation\]'"):
+    with pytest.raises(EngineError, match=r"pip install 'fedkernel\[simulation\]'"):
         next(ray.run_job(Job(apps=APPS, runs=[RunSpec(id="run", strategy="DKPCA", **WINE)], out="unused")))
 
 
