@@ -40,10 +40,10 @@ def dkpca(job: Job) -> Answer:
     return of_columns(job, DKPCA(job["k"], Linear(), local_components=local, center=True))
 
 
-@program("PCA", "fedkernel CentroidKPCA, linear", prepare=by_rows, settings=[{"times": number} for number in (1, 2)])
+@program("PCA", "fedkernel CentroidKPCA, linear, axes", prepare=by_rows)
 def of_rows(job: Job) -> Answer:
-    landmarks = max(job["setting"]["times"] * job["X"].shape[1] + 1, 10 * job["k"])  # they span most columns
-    strategy = CentroidKPCA(job["k"], Linear(), n_landmarks=landmarks, centroids="local", embed=False)
+    landmarks = max(job["X"].shape[1], job["k"] + 1)
+    strategy = CentroidKPCA(job["k"], Linear(), n_landmarks=landmarks, centroids="axes", embed=False)
     model = strategy.fit(job["prepared"], seed=job["seed"]).model
     return {"components": (model.landmarks_.T @ model.coefficients_).T}
 
