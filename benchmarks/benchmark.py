@@ -73,10 +73,10 @@ class Contest:
     def search(self, rival: Rival, program: str, settings: list[dict[str, Any]]) -> Row:
         """Return a row with the setting to time, and all tried ones.
 
-        A program that took too long, or too much memory, is not tried on as many rows or more.
+        A program that took too long, or too much memory, is not tried on tables of as many entries or more.
         """
-        rows = len(self.problem.arrays["X"])
-        if (earlier := self.given_up.get(program)) and earlier["of"] <= rows:
+        entries = self.problem.arrays["X"].size
+        if (earlier := self.given_up.get(program)) and earlier["entries"] <= entries:
             return self.row(rival.name, program, failed=f"{earlier['failed']} on {earlier['problem']}")
         tried: list[Row] = []
         failed = ""
@@ -91,7 +91,7 @@ class Contest:
         if not known:
             row = self.row(rival.name, program, failed=failed or "no finite answer", tried=tried)
             if failed.startswith("more than"):
-                self.given_up[program] = {**row, "of": rows}
+                self.given_up[program] = {**row, "entries": entries}
             return row
         best = (max if self.task.clusters else min)(one["quality"] for one in known)
         chosen = min((one for one in known if self.task.good(one["quality"], best)), key=lambda one: one["seconds"])
