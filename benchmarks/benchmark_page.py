@@ -89,7 +89,7 @@ def cells(task: Task, row: Row, first: Row | None) -> list[str]:
     sent = f"{row['floats']:,} up, {row.get('floats_down', 0):,} down, {row['rounds']}" if "floats" in row else ""
     if row.get("rows"):
         sent += f", {row['rows']} rows"
-    return [named, setting(row), quality, span, ratio, f"{row['peak_mb']:,}", sent]
+    return [named, setting(row), quality, span, ratio, f"{row['peak_mb']:,}" if row["peak_mb"] else "", sent]
 
 
 def table(task: Task, rows: Rows) -> Iterator[str]:
@@ -222,7 +222,7 @@ def saved(figure: Any, images: Path, name: str) -> str:
     """Save a figure, without what changes at each run; returns its name."""
     images.mkdir(parents=True, exist_ok=True)
     file = images / f"{name.replace(', ', '-').replace(' ', '-')}.svg"
-    with mpl.rc_context({"svg.hashsalt": "fedkernel"}):
+    with mpl.rc_context({"svg.hashsalt": "fedkernel", "svg.fonttype": "none"}):
         figure.savefig(file, metadata={"Date": None})
     plt.close(figure)
     return file.name

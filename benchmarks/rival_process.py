@@ -147,6 +147,7 @@ class Rival:
             if line is None:
                 said = self.log.read_text(errors="replace").strip().splitlines() or ["no word"]
                 raise RivalError(f"ended: {said[-1][:200]}")
+            self.peak = max(self.peak, resident(self.process.pid))
             return dict(json.loads(line))
 
     def run(self, order: dict[str, Any], seconds: float) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
