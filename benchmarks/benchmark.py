@@ -11,6 +11,7 @@ all. Measured rows and the output of the other scripts are kept in benchmarks/hi
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -191,6 +192,8 @@ def main() -> None:
     parser.add_argument("--rival", action="append", help="a file of benchmarks/rivals; may be given more than once")
     parser.add_argument("--problem", default="", help="problems whose name has this in it")
     arguments = parser.parse_args()
+    for stop in (signal.SIGINT, signal.SIGTERM):  # also where a shell has it ignored: what is whole is kept
+        signal.signal(stop, signal.default_int_handler)
     began = time.perf_counter()
     only = set(arguments.only or names)
     paths = sorted(path for path in HERE.glob("*.py") if path.stem in (arguments.rival or [path.stem]))
@@ -207,7 +210,7 @@ def main() -> None:
             if part.name in only:
                 print(f"\n{part.heading}", flush=True)
                 parts.append(measured_part(part, quick=arguments.quick))
-    finally:  # what is whole is kept
+    finally:
         folder = HERE.parent.parent / "build" if arguments.quick else HISTORY.parent
         entry = {"date": datetime.now(UTC).date().isoformat(), "commit": commit(), "machine": machine()}
         entry |= {"minutes": round((time.perf_counter() - began) / 60, 1), "rows": rows, "parts": parts}
