@@ -69,7 +69,10 @@ class Contest:
             rival.start()
         order = {"task": self.task.name, "program": program, "data": str(self.data)}
         reply, answer = rival.run({**order, "parameters": parameters, "setting": setting}, self.task.seconds)
-        return {**reply, "quality": self.task.quality(self.problem, answer)}
+        try:
+            return {**reply, "quality": self.task.quality(self.problem, answer)}
+        except (KeyError, ValueError) as error:
+            raise RivalError(f"its answer does not fit the task: {error}") from None
 
     def search(self, rival: Rival, program: str, settings: list[dict[str, Any]]) -> Row:
         """Return a row with the setting to time, and all tried ones.
@@ -150,7 +153,7 @@ class Part:
 
 
 PARTS = (
-    Part("networks", "Slow networks", ("networks.py",), ("networks.py", "--quick")),
+    Part("networks", "Slow networks", ("networks.py",), ("networks.py",)),
     Part("growth", "Growth", ("growth.py",), ("growth.py", "--quick", "--only", "rows")),
     Part("scale", "Past one machine", ("at_scale.py",), ("at_scale.py",)),
     Part("tree", "Sums over a tree", ("tree_of_sums.py",), ("tree_of_sums.py", "--members", "200", "--fan-in", "10")),

@@ -247,14 +247,16 @@ def section(task: Task, rows: Rows, images: Path, at: str) -> Iterator[str]:
 
 TEXT = """# Benchmarks
 
-Written by `make benchmark`: no number here is kept by hand. {machine}
+Written by `make benchmark`: no number here is kept by hand. Each table is the newest of its task, which
+`python benchmarks/benchmark.py --only D` measures alone. The last run: {machine}
 
 fedkernel (bold) beside software that others wrote, on the same standardised data, with the same kernel width and number
 of components or clusters, on both cores. Each program first runs with each of its settings, and is timed with the
 fastest that is as good as its best; programs take turns, so read ratios ("times ours": above 1, ours is faster) and not
 seconds. *Error above the least* is a share: .01 is 1 % more than the least error that so many components can have;
-*NMI* the normalised mutual information with classes that no program sees. Rivals are files in `benchmarks/rivals`, each
-with its settings and versions.
+*NMI* the normalised mutual information with classes that no program sees. *MB* is the most that the process of a file
+held, also what its earlier programs left there; empty if the run was too short to see. Rivals are files in
+`benchmarks/rivals`, each with its settings and versions.
 """
 
 
