@@ -81,6 +81,10 @@ def test_fewer_distinct_points_than_clusters_are_the_centres(distinct, scale):
         assert cdist(points, centers).min(axis=1).max() <= 1e-14 * scale
 
 
+def test_points_whose_distances_square_to_zero_are_one():
+    assert k_means(np.array([[0.0], [1e-300]]), 2, generator(0)).shape == (1, 1)
+
+
 def test_copies_that_differ_in_the_last_bits_are_one_point():
     rng = generator(4)
     points = np.repeat(rng.standard_normal((3, 5)), 40, axis=0) * (1 + 4 * EPS * rng.uniform(-1, 1, (120, 5)))
