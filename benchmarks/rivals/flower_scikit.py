@@ -14,7 +14,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from flwr.supercore.task_identity import TaskIdentity  # noqa: TID251 - set as the simulation does
+from flwr.supercore.task_identity import TaskIdentity  # set as the simulation does
 from serve import Answer, Job, program, serve
 from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances_argmin

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkernel.experiments.results.rows import Run
-from fedkernel.ground import AnyArray, FloatArray, InputError, load_parts, open_npz, write_atomic
+from fedkernel.ground import AnyArray, FloatArray, InputError, load_npy, load_parts, open_npz, write_atomic
 
 
 def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence[int] = ()) -> None:
@@ -58,7 +58,7 @@ def write_directions(out: Path, run_id: str, directions: FloatArray) -> None:
 def read_directions(out: Path, runs: Iterable[Run]) -> Mapping[str, FloatArray]:
     """Return the stored component directions by run id."""
     paths = {run.id: _path(out, run.id, DIRECTIONS) for run in runs}
-    return {run_id: np.load(path, allow_pickle=False) for run_id, path in paths.items() if path.exists()}
+    return {run_id: load_npy(path) for run_id, path in paths.items() if path.exists()}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from scipy import sparse
 
 from fedkernel.data.arrow_columns import is_numeric, stack_columns
 from fedkernel.data.matrix import as_array, check_rows, first_not_finite, not_finite
-from fedkernel.ground import NUMPY_HEADER_LOCK, READ_ERRORS, AnyArray, InputError, Positions, Rows, open_npz
+from fedkernel.ground import READ_ERRORS, AnyArray, InputError, Positions, Rows, load_npy, load_sparse, open_npz
 
 Raw: TypeAlias = AnyArray | sparse.csr_array
 
@@ -284,18 +284,18 @@ class OpenedTables(NamedTuple):
 def open_tables(path: str | os.PathLike[str]) -> OpenedTables:
     """Open the table of a file, and its rows that came after training if it has any."""
     path = Path(path).expanduser()
-    with file_errors(path), NUMPY_HEADER_LOCK:
+    with file_errors(path):
         with path.open("rb") as stream:
             begins = stream.read(6)
         if begins == b"\x93NUMPY":
-            return OpenedTables(ArrayTable(np.load(path, mmap_mode="r", allow_pickle=False), str(path), path), None)
+            return OpenedTables(ArrayTable(load_npy(path, mapped=True), str(path), path), None)
         if begins[:2] == b"PK":
             with open_npz(path) as archive:
                 new = ArrayTable(archive["new"], f"new in {path}") if "new" in archive else None
                 if "X" in archive:
                     return OpenedTables(ArrayTable(archive["X"], str(path), path), new)
                 if is_sparse_file(archive):
-                    X = cast(sparse.csr_array, sparse.load_npz(path))
+                    X = load_sparse(path)
                     return OpenedTables(SparseTable(X, str(path), path), new)
         elif begins[:4] == b"PAR1":
             return OpenedTables(ParquetTable(path), None)

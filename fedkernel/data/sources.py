@@ -18,7 +18,7 @@ from scipy import sparse
 from fedkernel.data.block_tables import is_sparse_file
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
-from fedkernel.ground import NUMPY_HEADER_LOCK, AnyArray, InputError, listed, one_line, open_npz, read_header
+from fedkernel.ground import AnyArray, InputError, listed, load_sparse, one_line, open_npz, read_header
 
 SOURCES = ("npz", "openml", "fetch")
 """Prefixes of data set names; any other text before a colon is a loader's module."""
@@ -181,8 +181,7 @@ def read_npz(path: Path) -> SourceData:
         keys = list(archive)
         arrays: dict[str, Any] = {key: archive[key] for key in ("X", "y") if key in keys}
         if "X" not in arrays and is_sparse_file(keys):
-            with NUMPY_HEADER_LOCK:
-                arrays["X"] = sparse.load_npz(path)
+            arrays["X"] = load_sparse(path)
         with suppress(ValueError, KeyError):  # optional: unreadable names are ignored, like other keys
             arrays["features"] = archive["features"]
     if "X" not in arrays:

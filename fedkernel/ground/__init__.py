@@ -11,13 +11,14 @@ if TYPE_CHECKING:
         UNPACKED_BYTES,
         UNPACKED_RATIO,
         header_of,
+        load_npy,
+        load_sparse,
         open_npz,
         read_header,
     )
     from fedkernel.ground.arrays import (
         BLOCK_ROWS,
         EPS,
-        NUMPY_HEADER_LOCK,
         AnyArray,
         Division,
         FloatArray,

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
+from scipy import sparse
 
-from fedkernel.ground.arrays import NUMPY_HEADER_LOCK, AnyArray
+from fedkernel.ground.arrays import AnyArray
 from fedkernel.ground.errors import InputError
+from fedkernel.ground.lazy_imports import AST_LOCK
 
 READABLE_KINDS = "biufcSU"
 """Array kinds that are read: no objects, whose pickles could run code, and no dates, which cannot be hashed."""
@@ -81,7 +83,7 @@ def read_header(stream: IO[bytes]) -> Header:
 def _parsed(text: bytes, first: bool) -> Header:
     """Parse an .npy header of version 1.0 or 2.0; cached, since every round sends the same ones."""
     read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
-    with NUMPY_HEADER_LOCK:
+    with AST_LOCK:
         return Header(*read(io.BytesIO(text)))
 
 
@@ -91,6 +93,19 @@ def header_of(dtype: str, shape: tuple[int, ...], fortran: bool) -> bytes:
     stream, descr = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": fortran, "shape": shape})
     return stream.getvalue()
+
+
+def load_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> AnyArray:
+    """Load this party's own npy file; `mapped`: leave its entries on disk until they are read."""
+    with AST_LOCK:
+        array: AnyArray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    return array
+
+
+def load_sparse(path: str | os.PathLike[str]) -> sparse.csr_array:
+    """Load this party's own file of `scipy.sparse.save_npz`."""
+    with AST_LOCK:
+        return cast(sparse.csr_array, sparse.load_npz(path))
 
 
 class Archive(Mapping[str, AnyArray]):

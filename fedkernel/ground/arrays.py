@@ -1,6 +1,5 @@
 """Array types, block iteration and finiteness checks for all numerical code."""
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -22,12 +21,6 @@ Division: TypeAlias = Literal["vertical", "horizontal"]
 
 Positions: TypeAlias = npt.NDArray[np.integer[Any]]
 """Positions of rows in a table, from 0."""
-
-NUMPY_HEADER_LOCK = threading.RLock()
-"""Lock held while numpy reads the headers of arrays.
-
-numpy parses them with CPython's ast module, whose depth counter all threads share in 3.11: two at once can fail.
-"""
 
 Precision: TypeAlias = Literal["float64", "float32"]
 """Floating-point type of computations or messages."""

@@ -3,10 +3,17 @@
 import ast
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+AST_LOCK = threading.RLock()
+"""Lock held while Python's ast module parses: numpy's array headers, and this module's packages.
+
+CPython before 3.11.8 counts the depth for all threads together, so that two that parse at once can fail.
+"""
 
 
 def lazily(package: str) -> tuple[Callable[[str], object], list[str]]:
@@ -30,7 +37,8 @@ def lazily(package: str) -> tuple[Callable[[str], object], list[str]]:
 @cache
 def modules_by_name(package: ModuleType) -> dict[str, str]:
     """Return the module of each public name that a package imports on first use."""
-    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    with AST_LOCK:
+        tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
     blocks = (node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imports = (node for block in blocks for node in block if isinstance(node, ast.ImportFrom))
     return {name.name: str(node.module) for node in imports for name in node.names}

@@ -16,6 +16,7 @@ from fedkernel.ground import (
     Positions,
     ProtocolError,
     ShareableError,
+    load_npy,
     read_secret,
     row_blocks,
     write_atomic,
@@ -74,7 +75,7 @@ def check_rows_apart(
     path, (new, gone, same) = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy", wording
     known, apart = path.exists(), []
     for earlier in sorted(folder.glob("*.npy")):
-        before = as_keys(np.load(earlier, allow_pickle=False))
+        before = as_keys(load_npy(earlier))
         apart.append(len(np.setxor1d(keys, before)))
         for what, differing in ((new, np.setdiff1d(keys, before)), (gone, np.setdiff1d(before, keys))):
             if 0 < len(differing) < least and not known:

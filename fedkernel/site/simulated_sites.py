@@ -24,7 +24,7 @@ from fedkernel.data import (
     split,
     version_of,
 )
-from fedkernel.ground import InputError, load_class
+from fedkernel.ground import InputError, load_class, load_npy
 from fedkernel.numerics import import_kernels
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import KernelClient
@@ -140,7 +140,7 @@ def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
     path = str(file.path) if isinstance(file, SiteFile) else file
     labels = None if run.labels is None else run.labels[number]
     own: dict[str, Any] = {"table": partial(content_of, [path] if os.path.isfile(path) else [])}
-    own |= {"labels": lambda: None if labels is None else np.load(labels, allow_pickle=False)}
+    own |= {"labels": lambda: None if labels is None else load_npy(labels)}
     if isinstance(file, SiteFile):
         own |= {"labels": partial(labels_of_file, file, version_of(str(file.path))), "ids_without_key": True}
     if run.prepare is not None:

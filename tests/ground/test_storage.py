@@ -1,13 +1,16 @@
 """Files are written whole, where they are meant to be, and what is a site's own is for its owner only."""
 
+import gc
 import logging
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.experiments.commands.logging_setup import site_log
-from fedkernel.ground import write_atomic
+from fedkernel.ground import load_npy, write_atomic
 from fedkernel.peers import KeyPair
 from fedkernel.site.keys import own_secret
 from fedkernel.site.result_files import result_writer
@@ -22,6 +25,23 @@ def test_a_link_in_the_place_of_an_unfinished_file_leads_nowhere(tmp_path):
     write_atomic(path, lambda file: file.write(b"content"), 0o600)
     assert (victim.read_bytes(), path.read_bytes(), path.is_symlink()) == (b"before", b"content", False)
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_threads_load_arrays_at_once(tmp_path):
+    """Two parses of a header at once end in SystemError before CPython 3.11.8, if one pauses for the garbage."""
+    np.save(tmp_path / "rows.npy", np.ones(3))
+    limits, turn, pause = gc.get_threshold(), sys.getswitchinterval(), lambda *_: sum(range(50))
+    gc.callbacks.append(pause)
+    gc.set_threshold(5)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            loaded = list(pool.map(lambda _: load_npy(tmp_path / "rows.npy"), range(400)))
+    finally:
+        sys.setswitchinterval(turn)
+        gc.set_threshold(*limits)
+        gc.callbacks.remove(pause)
+    assert np.array_equal(loaded, np.ones((400, 3)))
 
 
 def test_what_a_site_keeps_is_for_its_owner_only(tmp_path):
