@@ -242,7 +242,14 @@ def divided(cuts: str) -> tuple[Problem, ...]:
 
 
 TASKS = (
-    Task("A", "kernel PCA", "Kernel PCA in one place", Problem.measured_coordinates, tuple(kernel_pca_problems())),
+    Task(
+        "A",
+        "kernel PCA",
+        "Kernel PCA in one place",
+        Problem.measured_coordinates,
+        tuple(kernel_pca_problems()),
+        seconds=40,
+    ),
     Task(
         "B",
         "kernel k-means",

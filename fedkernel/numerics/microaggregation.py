@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from fedkernel.ground import BLOCK_ROWS, FloatArray, Rows
+from fedkernel.ground import BLOCK_ROWS, FloatArray, Positions, Rows
 
 MOST_ENTRIES = 20_000_000
 """Most entries of rows that are put into groups together."""
+
+TOGETHER = 1_000_000
+"""Entries of rows that are sorted together: few enough for a processor's cache."""
 
 MOST_LEAST = 100
 """Largest `least` up to which the groups of one are unions of those of a smaller one."""
@@ -36,30 +38,46 @@ def group_averages(X: Rows, least: int) -> sparse.csr_array:
     """
     if X.shape[0] < least:
         return sparse.csr_array((0, X.shape[0]))
-    groups = row_groups(X if isinstance(X, np.ndarray) else X.toarray(), least)
-    sizes = np.array([len(group) for group in groups])
-    starts = np.concatenate([[0], np.cumsum(sizes)])
+    order, bounds = _cut(X if isinstance(X, np.ndarray) else X.toarray(), least)
+    sizes = np.diff(bounds)
     weights = np.repeat(1.0 / sizes, sizes)
-    return sparse.csr_array((weights, np.concatenate(groups), starts), shape=(len(groups), X.shape[0]))
+    return sparse.csr_array((weights, order, bounds), shape=(len(sizes), X.shape[0]))
 
 
-def row_groups(X: FloatArray, least: int) -> list[npt.NDArray[np.int64]]:
+def row_groups(X: FloatArray, least: int) -> list[Positions]:
     """Cut rows X (n, d) into groups of `least` to ``2 * least - 1`` neighbours; return their row positions.
 
     Rows are halved repeatedly, along the direction of their largest spread. Fewer than ``2 * least`` are one group, so
     that groups are unions of those for any smaller `least`.
     """
-    pending, groups = [np.arange(len(X))], []
-    while pending:
-        rows = pending.pop()
-        if len(rows) < 2 * least:
-            groups.append(rows)
-            continue
-        Z = X[rows] - X[rows].mean(axis=0)
-        Z /= float(np.abs(Z).max()) or 1.0  # so that squares are in range
-        direction = Z[np.argmax(np.square(Z).sum(axis=1))]
-        for _ in range(10):  # power method: a rough leading direction is enough
-            direction = Z.T @ (Z @ (direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny)))
-        ordered = rows[np.argsort(Z @ direction, kind="stable")]
-        pending += [ordered[len(rows) // 2 :], ordered[: len(rows) // 2]]
-    return groups
+    order, bounds = _cut(X, least)
+    return np.split(order, bounds[1:-1])
+
+
+def _cut(X: FloatArray, least: int) -> tuple[Positions, Positions]:
+    """Return the row positions (n,) of all groups one after another, and where groups begin and end (g + 1,)."""
+    n, d = X.shape
+    order, bounds = np.arange(n), np.array([0, n])
+    while (halved := (sizes := np.diff(bounds)) >= 2 * least).any():
+        for size in np.unique(sizes[halved]):
+            starts = bounds[:-1][sizes == size]
+            together = max(1, TOGETHER // (size * d))
+            for first in range(0, len(starts), together):
+                places = starts[first : first + together, np.newaxis] + np.arange(size)
+                order[places] = _along_spread(X, order[places])
+        bounds = np.sort(np.concatenate([bounds, bounds[:-1][halved] + sizes[halved] // 2]))
+    return order, bounds
+
+
+def _along_spread(X: FloatArray, rows: Positions) -> Positions:
+    """Return the positions (g, m) of g sets of m rows, each sorted along the set's direction of largest spread."""
+    Z = X[rows]
+    Z = Z - Z.mean(axis=1, keepdims=True)
+    largest = np.abs(Z).max(axis=(1, 2), keepdims=True)
+    Z /= np.where(largest > 0, largest, 1.0)  # so that squares are in range
+    farthest = np.argmax(np.square(Z).sum(axis=2), axis=1)
+    direction = Z[np.arange(len(Z)), farthest, :, np.newaxis]
+    for _ in range(10):  # power method: a rough leading direction is enough
+        length = np.maximum(np.linalg.norm(direction, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        direction = Z.transpose(0, 2, 1) @ (Z @ (direction / length))
+    return np.take_along_axis(rows, np.argsort((Z @ direction)[:, :, 0], axis=1, kind="stable"), axis=1)
