@@ -26,7 +26,7 @@ MEMORY = 12e9
 """Bytes after which a run is ended."""
 
 START = 120.0
-"""Seconds that a process may take to import its library."""
+"""Seconds that a process may take to import its library, or to prepare a job."""
 
 
 class RivalError(Exception):
@@ -157,7 +157,7 @@ class Rival:
         with contextlib.suppress(OSError):  # the reply says why it ended
             self.process.stdin.write(json.dumps({**order, "answer": str(answer)}) + "\n")
             self.process.stdin.flush()
-        reply = self._reply(seconds)
+        reply = self._reply(START) or self._reply(seconds)  # the first, empty, when all is prepared
         if "failed" in reply:
             raise RivalError(reply["failed"][:200])
         with np.load(answer) as arrays:

@@ -60,16 +60,21 @@ def program(task: str, name: str, **options: Any) -> Callable[[Callable[[Job], A
     return mark
 
 
-def answer_job(order: dict[str, Any]) -> dict[str, Any]:
-    """Run one program on the data in a file, and write the arrays of its answer to another."""
+def prepared(order: dict[str, Any]) -> Job:
+    """Return the job of a program, with the data in a file, and with what it prepares."""
     chosen = PROGRAMS[order["task"], order["program"]]
     with np.load(order["data"]) as arrays:
         job = {name: arrays[name] for name in arrays.files}
     job |= {**order["parameters"], "setting": order["setting"]}
     if chosen.prepare:
         job["prepared"] = chosen.prepare(job)
+    return job
+
+
+def answer_job(order: dict[str, Any], job: Job) -> dict[str, Any]:
+    """Run one program, and write the arrays of its answer to a file."""
     began = time.perf_counter()
-    answer = chosen.run(job)
+    answer = PROGRAMS[order["task"], order["program"]].run(job)
     seconds = time.perf_counter() - began
     arrays = {name: np.asarray(value) for name, value in answer.items() if isinstance(value, (np.ndarray, list))}
     np.savez(order["answer"], **arrays)
@@ -87,7 +92,9 @@ def serve() -> None:
     send({"programs": [[one.task, one.name, one.settings] for one in PROGRAMS.values()]})
     for line in sys.stdin:
         try:
-            send(answer_job(json.loads(line)))
+            job = prepared(order := json.loads(line))
+            send({})  # the clock starts
+            send(answer_job(order, job))
         except Exception as error:  # a rival's failure is a row of the table
             traceback.print_exc()
             send({"failed": f"{type(error).__name__}: {error}"})

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
         simplified_silhouettes,
         site_agreement,
     )
-    from fedkernel.numerics.clustering import IntArray, WeightedPoints, allot_samples, assign, coreset, k_means
+    from fedkernel.numerics.clustering import (
+        IntArray,
+        WeightedPoints,
+        allot_samples,
+        assign,
+        coreset,
+        k_means,
+        landmark_centers,
+    )
     from fedkernel.numerics.estimate_accuracy import components_by_gap, eigengap, mean_error, squared_move, value_ratios
     from fedkernel.numerics.fixed_point import add_words, from_fixed_point, to_fixed_point, words_of
     from fedkernel.numerics.frequencies import Frequencies

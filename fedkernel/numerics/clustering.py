@@ -15,6 +15,7 @@ IntArray = npt.NDArray[np.int64]
 
 _EQUAL_DISTANCE = 1e-6
 """Relative distance, to the largest one, below which points count as equal; scikit-learn's limit is about 1e-8."""
+_STARTED_FROM, _LANDMARK_STEPS = 10, 5  # points for each landmark among which it starts, and iterations
 _ROUNDING = 1e-12  # distance relative to the origin's below which points count as equal
 
 
@@ -50,6 +51,23 @@ def k_means(
     state = int(rng.integers(2**31))
     with openmp_threads(1):
         solver = KMeans(distinct, n_init=restarts, random_state=state).fit(points, sample_weight=weights)
+    return np.asarray(solver.cluster_centers_, dtype=np.float64)
+
+
+def landmark_centers(points: FloatArray, number: int, rng: np.random.Generator) -> FloatArray:
+    """Return centres of points (n, d) for landmarks, (number, d): few iterations of Lloyd's, from few points.
+
+    Kernel PCA in their span is as good as with `k_means`, for half the time or less. Fewer if there are fewer distinct
+    points than `number`.
+    """
+    few = points[np.sort(rng.choice(len(points), min(len(points), _STARTED_FROM * number), replace=False))]
+    if _count_distinct(few, number) < number:
+        return k_means(points, number, rng)
+    from sklearn.cluster import KMeans, kmeans_plusplus  # noqa: PLC0415 - takes a second to import
+
+    with openmp_threads(1):
+        start, _ = kmeans_plusplus(few, number, random_state=int(rng.integers(2**31)))
+        solver = KMeans(number, init=start, n_init=1, max_iter=_LANDMARK_STEPS).fit(points)
     return np.asarray(solver.cluster_centers_, dtype=np.float64)
 
 

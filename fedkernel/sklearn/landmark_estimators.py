@@ -12,7 +12,7 @@ import numpy as np
 from fedkernel import ground
 from fedkernel.ground import FloatArray, InputError, blas_threads, reserve_core
 from fedkernel.models import RESTARTS, KernelKMeans, LandmarkPCA, Landmarks
-from fedkernel.numerics import Linear, assign, k_means, leading_eigenpairs, whitening, with_width
+from fedkernel.numerics import Linear, assign, k_means, landmark_centers, leading_eigenpairs, whitening, with_width
 from fedkernel.sklearn import estimator_base as base
 
 LANDMARKS = 300  # usual number
@@ -33,7 +33,7 @@ class _LandmarkEstimator(base.KernelEstimator):
         sample = X if len(X) <= most else X[np.sort(rng.choice(len(X), most, replace=False))]
         sample = sample.astype(np.float64)
         kernel = with_width(self._kernel(), sample).settled(X.shape[1])
-        Y = sample if number >= len(X) else k_means(sample, number, rng)
+        Y = sample if number >= len(X) else landmark_centers(sample, number, rng)
         R = whitening(kernel.gram(Y), float(np.sqrt(ground.EPS)))
         if R.shape[1] == 0:
             raise InputError("the kernel is zero on all landmarks, so that there are no directions")

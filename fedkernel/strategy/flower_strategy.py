@@ -53,7 +53,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
         self.summary()
         outcome = FlowerResult()
         settings = RunSettings.from_config({**(train_config or {}), "deadline": float(timeout)})
-        execution, settled = begin(self, grid, settings)
+        execution, settled = begin(self, grid, settings, evaluate=evaluate_config is not None)
         model = execution.finish(settled.protocol(execution.run))
         number, outcome.arrays = execution.account.ledger.rounds, _arrays_of(model)
         outcome.train_metrics_clientapp = {

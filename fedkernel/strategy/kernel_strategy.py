@@ -184,7 +184,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         `journal`: recorded replies of a stopped run, which is resumed; new replies are added.
         """
         began = time.perf_counter()
-        execution, settled = begin(self, grid, settings or RunSettings(), journal)
+        execution, settled = begin(self, grid, settings or RunSettings(), journal, evaluate=evaluate)
         model = execution.finish(settled.protocol(execution.run))
         measures = measure(settled, execution, model) if evaluate else Measures({})
         drop_misleading_figures(measures, model, centred=self.centres)

@@ -37,14 +37,15 @@ WIDTH_FIGURE = "gamma"  # name in the history of a rule's computed kernel width;
 
 
 def begin(
-    method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None
+    method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None, *, evaluate: bool = False
 ) -> tuple[Execution, MethodT]:
     """Begin a run by steps 1 to 4; return its execution, and the method with numeric widths.
 
-    Raises ProtocolError if clients are missing, fail or contradict each other. Raises InputError if their tables do not
-    fit each other, or cannot be prepared by the settings.
+    `evaluate`: whether step 6 follows, whose rounds are then part of the forecast that progress shows. Raises
+    ProtocolError if clients are missing, fail or contradict each other. Raises InputError if their tables do not fit
+    each other, or cannot be prepared by the settings.
     """
-    execution = join_sites(method, grid, settings, journal)
+    execution = join_sites(method, grid, settings, journal, evaluate=evaluate)
     settled = _settle(method, execution)
     sent = execution.account.ledger.floats_by_reader()
     members = (
@@ -53,23 +54,27 @@ def begin(
     return replace(execution, run=replace(execution.run, members=tuple(members))), settled
 
 
-def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
+def join_sites(
+    method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None, *, evaluate: bool = False
+) -> Execution:
     """Join a run's clients, prepare their tables, and check that these fit each other: steps 1 to 3."""
     try:
-        return _join_and_prepare(method, grid, settings, journal)
+        return _join_and_prepare(method, grid, settings, journal, evaluate)
     except FedkernelError as error:
         error.joining = True
         raise
 
 
-def _join_and_prepare(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None) -> Execution:
+def _join_and_prepare(
+    method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None, evaluate: bool
+) -> Execution:
     name, pair = type(method).__name__, method.client.__name__
     account, settings = Account(), replace(settings, privacy=settled_privacy(method, settings.privacy))
     members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
     if settings.privacy is not None:
         settings.privacy.check_sites(len(members))
     run, preparation = Run(tuple(members), settings.seed, settings.wire, settings.privacy), None
-    _log_begin(method, members, settings)
+    _log_begin(method, members, settings, evaluate)
     warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
         preparer = PrepareClient.__name__
@@ -106,12 +111,13 @@ def settled_privacy(method: Method[Any], privacy: Privacy | None) -> Privacy | N
     return replace(privacy, releases=count_releases(method.plan(2, 0), method.client.answers))
 
 
-def _log_begin(method: Method[Any], members: Sequence[Member], settings: RunSettings) -> None:
+def _log_begin(method: Method[Any], members: Sequence[Member], settings: RunSettings, evaluate: bool) -> None:
     """Log that a run begins, with its forecast number of rounds if there is one."""
     forecast: Forecast | None = None
     with suppress(Exception):  # tables that do not fit each other raise a better error later
         forecast = None if settings.project else forecast_of_run(method, members, settings.prepare)
-    rounds, meaning = (None, "") if forecast is None else (forecast.rounds, forecast.meaning)
+    measuring = len(method.evaluation_plan()) if evaluate and settings.privacy is None else 0
+    rounds, meaning = (None, "") if forecast is None else (forecast.rounds + measuring, forecast.meaning)
     log_event("run begun", "%s: begins", settings.run, run=settings.run, rounds=rounds, meaning=meaning)
 
 

@@ -14,7 +14,7 @@ from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedkernel.ground import EPS, InputError
-from fedkernel.numerics import WeightedPoints, allot_samples, assign, coreset, k_means
+from fedkernel.numerics import WeightedPoints, allot_samples, assign, coreset, k_means, landmark_centers
 
 
 def generator(seed=0):
@@ -51,6 +51,14 @@ def test_the_best_of_many_starts_is_the_best_of_all_divisions(seed, weighted):
     centers = k_means(points, 3, rng, weights=weights, restarts=60)
     expected = best_cost(points, 3, np.ones(7) if weights is None else weights)
     assert cost(points, centers, weights) == pytest.approx(expected, rel=1e-12)
+
+
+def test_landmarks_are_nearly_as_good_as_centres_that_converged():
+    points = np.vstack([blobs(6000, 8, 6), 40 + blobs(60, 3, 6)])  # some clusters are rare
+    converged, rough = k_means(points, 60, generator()), landmark_centers(points, 60, generator())
+    assert rough.shape == (60, 6)
+    assert cost(points, rough) < 1.1 * cost(points, converged)
+    assert len(landmark_centers(points[:50].repeat(40, axis=0), 60, generator())) == 50, "as many as distinct points"
 
 
 def test_whole_weights_are_repetitions_and_points_of_none_do_not_count():

@@ -44,15 +44,15 @@ def finish(seconds, **more):
 def test_each_phase_of_a_run_is_told_once_and_the_log_is_left_as_it_was():
     told, before = [], (events.log.level, list(events.log.handlers))
     with ProgressReporter(lambda text, **fields: told.append((text, fields))):
-        VFedPCA(merge="eigenvalue", rounds=3).fit([IRIS[:, :2], IRIS[:, 2:]])
+        VFedPCA(merge="eigenvalue", rounds=3).fit([IRIS[:, :2], IRIS[:, 2:]], evaluate=True)
     assert (events.log.level, events.log.handlers) == before
-    first, last = told
+    first, _, last = told
     assert re.fullmatch(
-        r"run run: phase IterateLocally, round 1 of 4, 2 of 2 sites answered, about \d+ s left", first[0]
+        r"run run: phase IterateLocally, round 1 of 5, 2 of 2 sites answered, about \d+ s left", first[0]
     )
     assert last == (
-        "run run: phase Finish, round 4 of 4, 2 of 2 sites answered",
-        {"run": "run", "round": 4, "phase": "Finish"},
+        "run run: phase MeasureVariance, round 5 of 5, 2 of 2 sites answered",
+        {"run": "run", "round": 5, "phase": "MeasureVariance"},
     )
 
 
