@@ -329,7 +329,7 @@ REASONS = {
     "scikit-learn PCA": "As FAISS.",
     "FAISS Kmeans": "All rows in one array. Ours first cuts rows into groups of five, since no sum may be of fewer.",
     "Nystroem + PCA": "Landmarks are rows, drawn at once: an error some times ours, which the goal takes as equal.",
-    "Nystroem + KMeans": "One start of k-means, where ours makes ten, among rows' coordinates of fewer landmarks.",
+    "Nystroem + KMeans": "One start of k-means, where ours makes ten.",
     "dask-ml KMeans": "Sums of rows without groups, and an answer that is a little worse.",
 }
 """Why rivals are ahead, by words of their programs' names."""
