@@ -44,9 +44,17 @@ GIVEN = {"npz:satellite": 6, "npz:vehicle": 4, "npz:shuttle": 7, "npz:ionosphere
 """Data sets, and their classes."""
 
 ROWS, SITES, FEW = 1500, 5, 60
+EQUAL = 1e-10
+"""Error below which answers are equal; what is left is rounding."""
+
 KINDS = {"floats": "floats were sent", "rows": "of their raw rows", "landmarks": "landmarks for"}
 KINDS |= {"table": "numbers per table entry", "features": "random features in all"}
-KINDS |= {"left out": "that sites left out", "width": "mean kernel value", "rounds": "rounds"}
+KINDS |= {
+    "left out": "that sites left out",
+    "width": "mean kernel value",
+    "rounds": "rounds",
+    "turning": "directions turned",
+}
 """What findings are called in the table, by words that are in them."""
 
 
@@ -149,7 +157,8 @@ def main() -> None:
                     X = table_of(data, standardised=standardised)
                     got = outcome(strategy, sites_of(X, strategy.partition, few=few), pair.figure)
                     cells = [data.removeprefix("npz:"), "standardised" if standardised else "raw"]
-                    cells += ["60 rows" if few else "whole", f"{got.error:.2g}", f"{got.floats:.2f}"]
+                    error = got.error if abs(got.error) > EQUAL else 0
+                    cells += ["60 rows" if few else "whole", f"{error:.2g}", f"{got.floats:.2f}"]
                     lines.append([*cells, str(got.rounds), str(got.rows), ", ".join(got.kinds)])
                     sentences |= got.kinds
                     above += [(name, got)] if got.floats > 1 else []
