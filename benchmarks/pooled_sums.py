@@ -1,7 +1,7 @@
 """Rows that any pair's sums give back, by `guards.table_share`: the attacks of pooled_attacks.py, run on every pair.
 
 ``OPENBLAS_NUM_THREADS=1 python benchmarks/pooled_sums.py [--seconds 8]`` writes docs/results/pooled-sums.md and
-docs/images/pooled-sums.png, in about 15 minutes; docs/explanation/privacy.md takes the table from there.
+docs/images/pooled-sums.png, in about 15 minutes; docs/explanation/privacy.md says what follows.
 
 Three sites have 10 rows of wine's first 3 columns each, or 5 of breast cancer's columns each of 20 rows, standardised.
 A pair sends as many sums as guards of that share let through. The attacker has their totals, with masks or without, and

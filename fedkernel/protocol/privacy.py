@@ -1,19 +1,18 @@
 """Differential privacy of a run by noise on its sums: bounds of rows, the noise's size and its draws.
 
-Two sets of tables are neighbours if they differ by one row, added or removed at one site. What leaves in a run then
-has (epsilon, delta)-differential privacy, against the coordinator and ``colluders`` of the sites together, with the
-numbers of rows taken as public: sites introduce them. Of a replaced row, which is removed and added, it has
-(2 epsilon, (1 + exp(epsilon)) delta).
+Two sets of tables are neighbours if they differ by one row, added or removed at one site. What leaves in a run has
+(epsilon, delta)-differential privacy against the coordinator and ``colluders`` of the sites together, with the numbers
+of rows taken as public. For a replaced row it is (2 epsilon, (1 + exp(epsilon)) delta).
 
-Each row is shortened to the length ``radius``, so that it adds a bounded vector to each sum; a row of random features
-to length 1, whatever the row. Each site adds its share of discrete Gaussian noise before the masks, so that the shares
-of all sites but the colluders are enough. Together their standard deviation is the same multiple z of each sum's
-sensitivity; s sums are as one of multiple z / sqrt(s).
+Each row is shortened to the length ``radius``, a row of random features to length 1, so that it adds a bounded vector
+to each sum. Each site adds its share of discrete Gaussian noise before the masks; the shares of all sites but the
+colluders are enough. Together their standard deviation is the same multiple z of each sum's sensitivity; s sums are as
+one of multiple z / sqrt(s).
 
 Not protected:
 
 - Numbers of rows, names of columns, computing times, and refusals. In such a run guards refuse nothing by the rows.
-- Against more colluding sites than ``colluders``, or a site that says it adds noise and does not, which counts as one.
+- Against more colluding sites than ``colluders``; a site that only says that it adds noise counts as one.
 - Results that stay at a site, such as labels of its rows, from whoever reads the site's folder.
 - Rows, if the coordinator knows their units and radius from the rows themselves.
 - Runs together: their epsilons add up, which a site's ``limits.total.epsilon`` limits.
@@ -21,8 +20,8 @@ Not protected:
 Sources: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020; Kairouz, Liu, Steinke:
 The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021; Dong, Roth, Su:
 Gaussian Differential Privacy, JRSS B 84 (2022), corollary 3.3 (composition). The sum of discrete Gaussians is none, but
-at steps of 2^-34 of the sensitivity it differs by less than exp(-2^60), as does a single one from the continuous
-noise that is accounted for.
+at steps of 2^-34 of the sensitivity it differs by less than exp(-2^60), as does one from the continuous noise that is
+accounted for.
 """
 
 import json

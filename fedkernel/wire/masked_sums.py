@@ -2,37 +2,34 @@
 
 A reply leaves its site in fixed point (`fedkernel.numerics.fixed_point`), plus a mask for each other site: a ChaCha20
 keystream that the two sites share, added by the one with the lower number and subtracted by the other. Its key is by
-HKDF-SHA256 from X25519 of the two sites' identities. The study lists their public keys; its approval, or a site's pins,
-vouch for them. A key serves one message, so its nonce is constant: it is bound to both public keys, the study, the run,
-the round, the request, and all requests before. A coordinator that sends sites different requests, such as zeros to all
-but one, gets masks that do not cancel.
+HKDF-SHA256 from X25519 of the two identities, whose public keys the study lists; its approval, or a site's pins, vouch
+for them. A key serves one message, so its nonce is constant: it is bound to both public keys, the study, the run, the
+round, the request, and all requests before. If a coordinator sends sites different requests, such as zeros to all but
+one, masks do not cancel.
 
 The coordinator sees one site's reply as if drawn, and the sum, which is no secret: it reveals of all sites together
 what a plain reply reveals of one. A site whose policy has ``sums = "masked"`` lets nothing but such sums leave. A
-refusal is of one site, such as that a number is too large, and a coordinator could try which requests cause it. So the
-first refusal of a computed reply ends the run at the site, which can start as often as ``study.attempts`` says.
+refusal is of one site (a number is too large), and a coordinator could try which requests cause it: so the first
+refusal of a computed reply ends the run at the site, which can start ``study.attempts`` times.
 
 Not protected:
 
-- Against all other sites together with the coordinator, who can take a site's masks off. So can a thief of identities,
-  also from replies that were recorded before.
-- Where a method sends sites different requests: landmarks that one site knows, parts of a vector, letters. Masks are
-  bound to the round alone from there on, and hide a reply only from a coordinator that follows the protocol. The policy
-  refuses these replies.
-- If a site forgets which masks it has used. Its folder (``--out``) has the record; a new folder, or one restored from a
-  backup, needs a new identity.
+- Against all other sites together with the coordinator, or a thief of identities, who can take a site's masks off, also
+  from recorded replies.
+- Requests that differ by site: landmarks that one site knows, parts of a vector, letters. From there on masks are bound
+  to the round alone, and hide a reply only from a coordinator that follows the protocol. The policy refuses these.
+- If a site forgets which masks it has used. The record is in its folder (``--out``): a new folder, or one restored from
+  a backup, needs a new identity.
 - Last bits. The sum is exact, and its bits below those of the larger addends are of the smaller ones alone: who guesses
-  a small addend can tell whether that is right.
-- Sizes and computing times, which each site reports as before.
+  a small addend can check that.
+- Sizes and computing times.
 
-The coordinator checks sizes and the sum, not each reply: checks of single sites are the price of their secrecy. Each
-site still checks its own reply before it is masked. It is all sites or none: a lost site comes back with the same
-bytes, or the run ends.
+The coordinator checks sizes and the sum, each site its own reply before it is masked. A lost site comes back with the
+same bytes, or the run ends.
 
-The last word of each reply is a check word: a constant of the round, under the masks too. By its sum the coordinator
-sees that a reply is missing, came twice or is of another run (all but one in 2^64); not whose it is. A hash of the
-masked words shows what was altered by chance. Whoever alters replies on purpose alters it too: that is the transport's
-task.
+The last word of each reply is a constant of the round, masked too. The sum of these shows that a reply is missing, came
+twice or is of another run (all but one in 2^64), not whose. A hash of the masked words shows what was altered by
+chance; alteration on purpose is the transport's task.
 """
 
 import hashlib

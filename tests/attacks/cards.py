@@ -1,4 +1,4 @@
-"""docs/explanation/privacy.md: a card per pair. ``cd tests && python -m attacks.cards`` writes it."""
+"""docs/explanation/privacy.md: cards of attacks. ``cd tests && python -m attacks.cards`` writes it."""
 
 import inspect
 import re
@@ -13,11 +13,15 @@ from attacks.algebra import EXACT
 from attacks.table import (
     ATTACKS,
     CASES,
+    CENTROIDS,
     CURIOUS,
     CURIOUS_PEER,
+    HORIZONTAL,
     KMEANS,
+    LANDMARKS,
     MALICIOUS,
     MALICIOUS_PEER,
+    VERTICAL,
     Adversary,
     Attack,
     Outcome,
@@ -32,33 +36,17 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "privacy.m
 
 HEAD = """# What attacks recover
 
-A card per pair: attacks of coordinators and peers on a site, what they recover, what stops them, what remains. The
-figures are of [tests/attacks](../../tests/attacks), which a test runs anew; this page is written by
-
-```sh
-cd tests && ../.venv/bin/python -m attacks.cards
-```
-
-*Recovered* is the relative error in the Frobenius norm, of one digit: 0 is everything, but for rounding, and 1 nothing.
-Which part of the table, or which figure, the attack is after, it says. First at a site that has approved everything and
-has no guards, but consents to rows only where the card says so; then, *guarded*, at one of `fedkernel join` with its
-defaults, a key for ids and pins for peers. There a malicious adversary has another study of the pair approved, to which
-it does not keep, or to whose plan it keeps with vectors of its own; of an honest-but-curious one just what it asks is
-approved. *What stops it* is what the site's record names: a rule of its policy, the plan of the study, or a guard. Of a
-run that a guard ends, what came before counts. Tables are scikit-learn's wine and breast cancer, standardised.
-
-An *honest-but-curious* adversary follows the protocol and computes what it can of what it is sent; a *malicious* one
-asks for, or sends, whatever it likes. That attacks recover nothing for one of them is said only of those that are here:
-there may be others, and smaller ones than a guard refuses. What preparing raw tables tells, before any pair begins, is
-in [preparing.md](../how-to/preparing.md).
+What a coordinator or a peer can recover of a site's table, what stops that, and what remains: first what holds for all
+pairs, then cards of [attacks](#attacks) on each. What preparing raw tables tells, before any pair begins, is in
+[preparing.md](../how-to/preparing.md).
 """
 
 SUMS = """
 ## Nothing but sums
 
 The coordinator of a pair that needs nothing but sums adds the sites' replies up, and looks at no site's own. It
-could, unless the sums are masked. By the plans of each pair's defaults and, where the model is measured at the
-sites, of that; letters go to peers.
+could, unless the sums are masked. By the plan of each pair's defaults, and that by which sites measure the model;
+letters go to peers.
 
 """
 
@@ -68,18 +56,16 @@ NOISE = f"\n## Noise\n\n{inspect.cleandoc(str(privacy.__doc__))}\n"
 ENTRIES = """
 ## Numbers for each entry
 
-Numbers that follow from the rows are equations for them, whatever else guards say of each. A site lets no more of them
-leave in a run, to any one reader, than half as many as its table has entries (`guards.table_share`). What searches and
-equations find with how many of them, by rows, columns, D, T, k and rounds, and at the defaults below, is in
-[what-sums-tell.md](../results/what-sums-tell.md): with half as many no row was found exactly, but PCA's products
-give inner products of correlated columns to about a tenth, and with known rows the others to about a third. **Below
-half as many nothing is proven.** All runs together stay below ten times as many, unless the policy says otherwise
-(`limits.total.share`): a site's folder adds up all replies and letters, to whomever they went and whatever the file was
-then, since a changed file may have most of its rows as before. That bounds a coordinator with many studies, but is far
-above what a run may take: an operator who wants no more than that in all sets 0.5.
+Numbers that follow from the rows are equations for them. A site lets no more of them leave in a run, to any one reader,
+than half as many as its table has entries (`guards.table_share`). In half as many, searches and equations found no row
+exactly, but PCA's products give inner products of correlated columns to about a tenth, and with known rows the others
+to about a third ([what-sums-tell.md](../results/what-sums-tell.md)). **Below half as many nothing is proven.**
 
-Above half as many in a run are by nature sites of few columns where columns are divided: masks over all sites hide
-single replies, but count no less here; noise is to come.
+All replies and letters of all runs, to whomever, stay together below ten times as many (`limits.total.share`), also
+where the file has changed; only a new folder (`--out`) forgets. An operator who wants no more in all runs than in one
+sets 0.5.
+
+Where columns are divided, sites of few columns are above half by nature. Masks hide single replies, but count no less.
 
 At the defaults (3 components or clusters), by rows and columns of the whole table and number of sites: the numbers that
 are forecast to leave a site for each entry of the smallest table, letters to all peers together. Sites with fewer than
@@ -88,53 +74,58 @@ are forecast to leave a site for each entry of the smallest table, letters to al
 """
 
 THERE = """
-What attacks on honest runs at these shapes gave, in the order of the columns above, with 2 components or 3 clusters
-(the last table of [what-sums-tell.md](../results/what-sums-tell.md)): the relative error of a site's other rows,
-where one more than its columns is known (twice as many of VFedAKPCA), or of rows that a search finds, beside that of
-rows drawn with the table's covariance. A search for more than 100,000 entries was not tried.
+What attacks on honest runs at these shapes recovered ([last table](../results/what-sums-tell.md)):
 
-| pair | what attacks gave |
-| --- | --- |
-| `ADMMKPCA` | all rows, to neighbours |
-| `CentroidKMeans` | means of groups of at least 5 rows |
-| `CentroidKPCA` | means of groups of at least 5 rows; of its products of kernel values the table below |
-| `DisKPCA` | .64 (drawn .83), .85 (1.1), .65 (.63), .71 (.76), not tried; and landmarks, as `UniformKPCA` |
-| `DKPCA` | .69, 0, .80, 0, .86, .88 |
-| `FKKMeans` | .77 (drawn .83), .98 (1.1), .56 (.63), .70 (.76), not tried |
-| `PeerVFedPCA` | as VFedPCA, at the parent of a leaf |
-| `RFKKMeans` | 23, 33, 21 and 23% of the rows exactly, not tried |
-| `SpectralKMeans` | 6 of 60 rows as they are, 0 of 9, 28 of 1,334, 2 of 200, 29 of 6,667, 3 of 1,000 |
-| `UniformKPCA` | 6 of 60 rows as they are, 0 of 9, 13 of 1,334, 1 of 200, 13 of 6,667, 1 of 1,000 |
-| `VFedAKPCA` | .087, 0, .056, 0, not tried |
-| `VFedPCA` | 0, 0, 0, 0, .33, .30 |
+- `VFedPCA`, `VFedAKPCA`, and `PeerVFedPCA` at the parent of a leaf: all rows of a site, where one more than its columns
+  is known (twice as many of `VFedAKPCA`), with an error of 0.09 at most for up to 6 columns, 0.3 from 40 on; `DKPCA`: 0
+  for one column, 0.7 to 0.9 for more
+- `FKKMeans` and `DisKPCA`: rows as near as others drawn with the table's covariance, or nearer by a quarter at most
+- `RFKKMeans`: 21 to 33% of the rows exactly
+- `DisKPCA`, `UniformKPCA`, `SpectralKMeans`: landmarks as they are, such as 6 of 60 rows
+- `CentroidKMeans`, `CentroidKPCA`: means of groups of at least 5 rows
+- `ADMMKPCA`: all rows, to neighbours
+
+Searches for more than 100,000 entries were not tried.
 
 """
-
-POOLED = PAGE.parents[1] / "results" / "pooled-sums.md"
 
 NO_SECRECY = """## Sums are not secrecy
 
 Masks hide single replies, and the sums remain. `python benchmarks/pooled_sums.py` attacks those of every pair, at five
-values of `guards.table_share`, and writes this table: the share of the rows that came nearer than a tenth of their
-length, and in brackets how many sums there are for each entry that is sought. How, and on which tables, is in
-[pooled-sums.md](../results/pooled-sums.md).
+values of `guards.table_share`: [by which attacks, and all figures](../results/pooled-sums.md).
 
 ![Share of the rows recovered, by attack, pair and table_share](../images/pooled-sums.png)
 
-{table}
-
 - Sums of one run, of all sites or, by the difference from a run without one, of a site: at 0.5 and below no more rows
-  than chance gives (drawn from the table's covariance, one of ten in a draw of twenty). Of FK k-means and disKPCA a
-  search finds a site's rows from about 1.5 sums for each entry on; where columns are divided and rows known, from 0.9.
-  Sums of all sites are for as many times the entries as there are sites: at 8, given is what the search came to in 24
-  seconds; a longer one finds more.
-- One row apart: any pair that sums columns, as the width by rule does, gives it exactly, at any limit. What stops this
-  is `table.rows_apart`, by default 20 rows.
-- More rows apart, here a fifth: as many sums as the whole table allows, for the entries of these rows alone. So of a
-  run on other rows than another at the site only the entries of the rows by which they differ count. The table has what
-  was found without that rule; with it there are no more sums for each entry than with one site apart.
+  than chance gives. A search finds a site's rows in FK k-means and disKPCA from about 1.5 sums for each entry on; where
+  columns are divided and rows known, from 0.9. Sums of all sites are for as many times the entries as there are sites;
+  a search longer than 24 seconds finds more.
+- Runs one row apart: any pair that sums columns, as the width by rule does, gives it exactly, at any limit. What stops
+  this is `table.rows_apart`, by default 20 rows.
+- Runs more rows apart, here a fifth: without a rule, as many sums as the whole table allows, for the entries of these
+  rows alone. So only these entries count, and there are no more sums for each than with one site apart.
 - Several runs that ask for other features are one with more numbers: four at 0.5 are the column of 2. What stops that
-  is `limits.total.share` alone, ten by default.
+  is `limits.total.share` alone.
+"""
+
+CARDS = """## Attacks
+
+Each attack is on a site that has approved everything and has no guards, but consents to rows only where the card says
+so; then, *guarded*, on one of `fedkernel join` with its defaults, a key for ids and pins for peers. Tables are
+scikit-learn's wine and breast cancer, standardised. `cd tests && ../.venv/bin/python -m attacks.cards` carries all out
+and writes this page; a test runs them anew ([tests/attacks](../../tests/attacks)).
+
+| word | meaning |
+| --- | --- |
+| honest-but-curious | follows the protocol and computes what it can; the guarded site has approved just what it asks |
+| malicious | asks for what it likes: departs from an approved study, or keeps to its plan with vectors of its own |
+| recovered | relative error in the Frobenius norm of what the attack is after: 0 is all but rounding, 1 nothing |
+| what stops it | by the site's record: a rule of its policy, the plan of the study, or a guard |
+| a plan that asks it | what remains is a study whose plan says just that, for an operator who approves it |
+| half the directions | half as many as there are columns; known rows give the others' parts along these |
+
+Of a run that a guard ends, what came before counts. That attacks recover nothing is said only of those that are here:
+there may be others, and smaller ones than a guard refuses.
 """
 
 SHAPES = ((178, 13), (4000, 16), (20000, 784))
@@ -156,7 +147,11 @@ LESS: Mapping[str, str] = {
 }
 """How a pair takes less."""
 
-COLUMNS = ("attack", "adversary", "recovered", "guarded", "what stops it", "what remains")
+ANY = (*HORIZONTAL, *VERTICAL)
+FAMILIES = (("ADMMKPCA",), CENTROIDS, LANDMARKS, KMEANS, VERTICAL, ANY)
+"""Pairs of each card: an attack is on the first that has all of its own."""
+
+COLUMNS = ("attack", "pairs", "adversary", "recovered", "guarded", "what stops it", "what remains")
 
 WORSE: Mapping[Adversary, Adversary] = {MALICIOUS: CURIOUS, MALICIOUS_PEER: CURIOUS_PEER}
 
@@ -185,20 +180,19 @@ def safe_against(pair: str, figures: Figures) -> list[Adversary]:
     return [who for who in get_args(Adversary) if who not in beaten and (peers or "peer" not in who)]
 
 
-def card(pair: str, figures: Figures) -> str:
-    """Return the card of a pair."""
-    safe = safe_against(pair, figures)
-    lines = [
-        f"## {pair}",
-        "",
-        f"At a guarded site these attacks recover nothing for: {', '.join(safe) or 'none of them'}.",
-        "",
-        _line(*COLUMNS),
-        _line(*["---"] * len(COLUMNS)),
-    ]
+def card(family: Sequence[str], figures: Figures) -> str:
+    """Return the card of some pairs."""
+    lines = [f"## {'Any pair' if family == ANY else ', '.join(family)}", ""]
+    lines += [_line(*COLUMNS), _line(*["---"] * len(COLUMNS))]
     for name, attack in ATTACKS.items():
-        if pair in attack.pairs:
-            lines.append(_line(_says(name, attack), attack.adversary, *figures[name, pair], attack.remains))
+        if next(own for own in FAMILIES if set(attack.pairs) <= set(own)) != family:
+            continue
+        alike: dict[tuple[str, str, str], list[str]] = {}
+        for pair in attack.pairs:
+            alike.setdefault(figures[name, pair], []).append(pair)
+        for figure, pairs in alike.items():
+            whose = "all" if len(pairs) == len(family) else ", ".join(pairs)
+            lines.append(_line(_says(name, attack), whose, attack.adversary, *figure, attack.remains))
     return "\n".join(lines) + "\n"
 
 
@@ -207,16 +201,21 @@ def page(figures: Figures) -> str:
     pairs = sorted({pair for _, pair in CASES}, key=str.lower)
     return "\n".join(
         [
-            HEAD + SUMS + sums_of(pairs) + MASKS + NOISE + ENTRIES + shares_of(pairs) + THERE + pooled(),
-            *(card(pair, figures) for pair in pairs),
+            HEAD + SUMS + sums_of(pairs) + MASKS + NOISE + ENTRIES + shares_of(pairs) + THERE + NO_SECRECY,
+            CARDS,
+            safe_ones(pairs, figures),
+            *(card(family, figures) for family in FAMILIES),
         ]
     )
 
 
-def pooled() -> str:
-    """Return what attacks on sums recover, from the file that the benchmark writes."""
-    text = POOLED.read_text(encoding="utf-8")
-    return NO_SECRECY.replace("{table}", text[text.index("| pair |") :].strip())
+def safe_ones(pairs: Sequence[str], figures: Figures) -> str:
+    """Return a table of the adversaries that recover nothing of a guarded site."""
+    alike: dict[str, list[str]] = {}
+    for pair in pairs:
+        alike.setdefault(", ".join(safe_against(pair, figures)) or "nobody", []).append(f"`{pair}`")
+    lines = [_line("pairs", "at a guarded site these attacks recover nothing for"), _line("---", "---")]
+    return "\n".join([*lines, *(_line(", ".join(own), who) for who, own in alike.items())]) + "\n"
 
 
 def sums_of(pairs: Sequence[str]) -> str:
@@ -272,10 +271,9 @@ def _share(pair: str, rows: int, columns: int, sites: int) -> str:
 def written() -> Figures:
     """Return the figures of the page that is there."""
     figures = {}
-    for section in PAGE.read_text().split("\n## ")[1:]:
-        pair = section.partition("\n")[0]
-        row = r"^\| \*\*(.+?)\*\*.*? \| [^|]+ \| (\S+) \| (\S+) \| ([^|]+) \|"
-        for name, *figure in re.findall(row, section, flags=re.M):
+    row = r"^\| \*\*(.+?)\*\*.*? \| ([^|]+) \| [^|]+ \| (\S+) \| (\S+) \| ([^|]+) \|"
+    for name, pairs, *figure in re.findall(row, PAGE.read_text(), flags=re.M):
+        for pair in ATTACKS[name].pairs if pairs == "all" else pairs.split(", "):
             figures[name, pair] = (figure[0], figure[1], figure[2])
     return figures
 

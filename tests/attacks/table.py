@@ -99,10 +99,10 @@ class Outcome(NamedTuple):
     rules: tuple[str, ...]
 
 
-FEWER = "below half as many numbers as the table has entries, of which nothing is proven"
-DIRECTIONS = "directions, half as many as there are columns; known rows give the others' parts along these"
-SAID = "a study whose plan says just that, for an operator who approves it"
-NO_KNOWN = "with no known row, the table up to an affine map; rows that are alike are seen to be"
+FEWER = "below half as many numbers as entries nothing is proven"
+DIRECTIONS = "half the directions"
+SAID = "a plan that asks it"
+NO_KNOWN = "without known rows, the table up to an affine map; rows that are alike are seen to be"
 
 ATTACKS: Mapping[str, Attack] = {
     "all rows drawn": Attack(
@@ -117,7 +117,7 @@ ATTACKS: Mapping[str, Attack] = {
         coordinator.draw_one_row,
         MALICIOUS,
         ("UniformKPCA",),
-        "tries seeds until one draws the row that it is after among the 20 of the study, and asks with that",
+        "tries seeds until one draws the row that it is after among the study's 20",
         "the method's own draw, by a seed of all sites",
         operator=SHARING,
     ),
@@ -126,7 +126,7 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         CENTROIDS,
         "asks for sums of rows by centres of its own, so close that a cell has one row",
-        "means of groups of 5 rows and more, the same for all centres and in all runs",
+        "means of groups of 5 rows and more, the same for all centres and runs",
         planned=True,
     ),
     "landmarks": Attack(
@@ -134,7 +134,7 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS,
         LANDMARKS,
         "reads the landmarks, which are rows",
-        "the coordinator and every site have the landmarks: the method has no other form",
+        "coordinator and every site have the landmarks: the method has no other form",
         operator=SHARING,
     ),
     "sketches under many seeds": Attack(
@@ -155,7 +155,7 @@ ATTACKS: Mapping[str, Attack] = {
         coordinator.narrow_width,
         MALICIOUS,
         (*LANDMARKS, *CENTROIDS),
-        "finds an attribute of rows whose others it knows, by landmarks of its own and a kernel narrow enough",
+        "finds an attribute of rows whose others it knows, by landmarks of its own and a narrow kernel",
         SAID,
         below=1e-3,
     ),
@@ -170,7 +170,7 @@ ATTACKS: Mapping[str, Attack] = {
         coordinator.flat_coreset,
         MALICIOUS,
         KMEANS,
-        "has rows embedded by features of a very wide kernel, asks for a coreset of all, and inverts it",
+        "asks for a coreset of all rows, embedded by features of a very wide kernel, and inverts it",
         SAID,
         table=CANCER,
     ),
@@ -193,7 +193,7 @@ ATTACKS: Mapping[str, Attack] = {
         coordinator.weigh_one_row,
         MALICIOUS,
         KMEANS,
-        "asks for sums of features with weights that single out one row after the other",
+        "asks for sums of features with weights that single out each row in turn",
         SAID,
     ),
     "products of features": Attack(
@@ -216,8 +216,7 @@ ATTACKS: Mapping[str, Attack] = {
         sums.products_of_few_features,
         CURIOUS,
         ("FKKMeans",),
-        "searches for 178 rows by the products of 20 features in 3 iterations, and finds such as are nearer than rows "
-        "of the same covariance, which are off by 0.7",
+        "searches for 178 rows by products of 20 features in 3 iterations; rows of the same covariance are off by 0.7",
         "that: no row within a tenth of the rows' length",
         below=0.7,
     ),
@@ -269,15 +268,14 @@ ATTACKS: Mapping[str, Attack] = {
         sums.multiply_over_beginnings,
         MALICIOUS,
         ("VFedPCA",),
-        "begins the run three times, with other vectors each time, and so has the products of all rows",
+        "begins the run three times with other vectors, and so has the products of all rows",
         DIRECTIONS,
     ),
     "products of an honest run": Attack(
         sums.products_of_a_run,
         CURIOUS,
         ("VFedPCA",),
-        "computes all inner products of a site's rows from an honest run's products; known rows, one more than the 6 "
-        "columns, give the others",
+        "computes a site's inner products from an honest run's products; 7 known rows of 6 columns give the others",
         DIRECTIONS,
         table=CANCER[:, :6],
     ),
@@ -285,8 +283,8 @@ ATTACKS: Mapping[str, Attack] = {
         sums.products_of_a_run,
         CURIOUS,
         ("VFedAKPCA",),
-        "computes the distances between a site's rows of 4 columns from an honest run's products; 8 known rows give "
-        "the others",
+        "computes the distances of a site's rows of 4 columns from an honest run's products; 8 known rows give the "
+        "others",
         DIRECTIONS,
         table=CANCER[:, :4],
         below=0.01,
@@ -304,8 +302,7 @@ ATTACKS: Mapping[str, Attack] = {
         sums.vectors_from_own_directions,
         MALICIOUS,
         ("VFedPCA",),
-        'sends random directions in place of merged ones with `merge = "eigenvalue"` until the vectors that come back '
-        "span 30 columns, and knows 31 rows",
+        'does so in place of merged directions with `merge = "eigenvalue"`',
         DIRECTIONS,
         table=CANCER,
         planned=True,
@@ -366,7 +363,7 @@ ATTACKS: Mapping[str, Attack] = {
         coordinator.guess_ids,
         MALICIOUS,
         HORIZONTAL,
-        "asks for ids that the method does not need, and does the same",
+        "asks for hashed ids that the method does not need, and sees who is in the table",
         "how many rows there are",
         ids=True,
         guard=KEYED,
@@ -394,7 +391,7 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         ("ADMMKPCA",),
         "begins the run 25 times, and takes the mean of the rows with their noise",
-        "the rows with their noise, which is the site's own and the same whenever the run begins",
+        "the rows with their noise, the same whenever the run begins",
         below=1.1 * peer.NOISE / peer.RUNS**0.5,
         operator=SHARING,
     ),
@@ -411,13 +408,13 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS_PEER,
         ("ADMMKPCA",),
         "inverts the 2000 features of each row that the method writes to it",
-        "of each row features, half as many as there are columns; noise on them leaves its part",
+        "of each row half as many features as columns; noise on them leaves its part",
     ),
     "an invented peer gets all vectors": Attack(
         peer.letters_of_all_vectors,
         MALICIOUS,
         ("PeerVFedPCA",),
-        "reads as a neighbour as many vectors as there are columns; known rows, one more, give the others",
+        "reads as a neighbour as many vectors as columns; known rows, one more, give the others",
         "with pins, a pinned neighbour gets them",
         guard=PINNED,
     ),
@@ -442,8 +439,8 @@ ATTACKS: Mapping[str, Attack] = {
         peer.products_of_a_leaf,
         CURIOUS_PEER,
         ("PeerVFedPCA",),
-        "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the rest from its product with 5 vectors",
-        "of a leaf directions, half as many as it has columns; of other sites the sum of a subtree",
+        "as parent of a leaf with 4 columns knows 8 of its rows, and has the rest from its product with 5 vectors",
+        "of a leaf half the directions; of other sites the sum of a subtree",
         table=WINE[:, :4],
     ),
     "replays": Attack(
