@@ -26,25 +26,31 @@ from fedkernel.ground import load_parts
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
 BEGIN, END = "<!-- drills -->\n", "<!-- end of drills -->\n"
-NOTHING = "nothing"
-THE_RUN = "the run; the same command tries it again"
+FRAME = re.compile(
+    r'^error: (?:the server ended the work: "(.*)"$|run \S+ has failed: )?|; --debug shows the traceback$'
+    r"|refused '\w' from HOST:PORT: |HOST:PORT cannot be joined: |VFedPCA, round N \(\w+\), "
+)
+"""Words around a sentence that the table leaves out."""
+FAILS = "the run fails"
 UNDISTURBED = dict[str, bytes]()
 """The model of a run without a fault, once it is known."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a drill has seen: what `happened`, in how many seconds, the `sentences` of each, what was `lost`."""
+    """What a drill has seen: what `happened`, in how many seconds, the `sentences` of each."""
 
     happened: str
     seconds: float
     sentences: dict[str, str]
-    lost: str
 
     def row(self, fault: str) -> str:
         """Return the line of the table."""
-        sentences = "; ".join(f"{who}: “{sentence}”" for who, sentence in self.sentences.items())
-        cells = (fault, self.happened, f"{self.seconds:.1f}", sentences, self.lost)
+        speakers: dict[str, list[str]] = {}
+        for who, sentence in self.sentences.items():
+            speakers.setdefault(FRAME.sub(r"\1", sentence), []).append(who)
+        sentences = "; ".join(f"{', '.join(names)}: “{sentence}”" for sentence, names in speakers.items())
+        cells = (fault, self.happened, f"{self.seconds:.1f}", sentences)
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
@@ -81,7 +87,7 @@ def same_bits(stage: Stage) -> str:
             UNDISTURBED.update(arrays_of(quiet))
     if arrays_of(stage) != UNDISTURBED:
         raise SystemExit("the result is another than that of an undisturbed run")
-    return "the result has the bits of an undisturbed run's"
+    return "same bits"
 
 
 def arrays_of(stage: Stage) -> dict[str, bytes]:
@@ -113,7 +119,7 @@ def server_killed(stage: Stage) -> Seen:
     ended(0, again, *sites.values())
     seconds = watch.seconds
     sentences = {"server": again.says("resumed at"), "site": sites["a"].says("is lost")}
-    return Seen(f"the run goes on in its middle; {same_bits(stage)}", seconds, numberless(sentences), NOTHING)
+    return Seen(f"resumed; {same_bits(stage)}", seconds, numberless(sentences))
 
 
 @drill("the server is stopped by Ctrl-C, and started again")
@@ -125,7 +131,7 @@ def server_stopped(stage: Stage) -> Seen:
     ended(0, stage.serve(), *sites.values())
     seconds = watch.seconds
     sentences = {"server": server.says("interrupted"), "site": sites["a"].says("is lost")}
-    return Seen(f"the run goes on in its middle; {same_bits(stage)}", seconds, sentences, NOTHING)
+    return Seen(f"resumed; {same_bits(stage)}", seconds, sentences)
 
 
 @drill("the server is killed, and its journal damaged")
@@ -143,9 +149,8 @@ def journal_damaged(stage: Stage) -> Seen:
     seconds = watch.seconds
     sentences = {"server": again.says("damaged")}
     anew = "begins anew" in again.text
-    happened = "the run begins anew" if anew else "the run goes on after the journal's last whole record"
-    losses = "the rounds before" if anew else "the rounds after the damage"
-    return Seen(f"{happened}; {same_bits(stage)}", seconds, numberless(sentences), losses)
+    happened = "begun anew" if anew else "resumed after the journal's last whole record"
+    return Seen(f"{happened}; {same_bits(stage)}", seconds, numberless(sentences))
 
 
 @drill("a site is killed, and started again")
@@ -158,7 +163,7 @@ def site_restarted(stage: Stage) -> Seen:
     ended(0, server, again, sites["a"], sites["c"])
     seconds = watch.seconds
     sentences = {"server": server.says("b is back, restarted"), "site": again.says("joined")}
-    return Seen(f"it is asked again for all of the run; {same_bits(stage)}", seconds, sentences, NOTHING)
+    return Seen(f"asked again for all of the run; {same_bits(stage)}", seconds, sentences)
 
 
 @drill("a site is killed, and stays away (--patience 3)")
@@ -173,8 +178,7 @@ def site_killed(stage: Stage) -> Seen:
     again = stage.serve()
     ended(0, again, *(stage.join(name) for name in SITES))
     again.says("resumed at round")
-    happened = f"the run fails, and the same commands go on in its middle; {same_bits(stage)}"
-    return Seen(happened, seconds, numberless(sentences), NOTHING)
+    return Seen(f"{FAILS}; the same commands resume it; {same_bits(stage)}", seconds, numberless(sentences))
 
 
 @drill("a site hangs (SIGSTOP), and stays so (--patience 3)")
@@ -186,7 +190,7 @@ def site_hangs(stage: Stage) -> Seen:
     seconds = watch.seconds
     sites["a"].end()
     sentences = {"server": server.says("error: "), "another site": sites["a"].says()}
-    return Seen("its pings stay without an answer; the run fails", seconds, numberless(sentences), THE_RUN)
+    return Seen(f"no answer to pings: {FAILS}", seconds, numberless(sentences))
 
 
 @drill("a site is slower than the deadline of a round (deadline = 3)", deadline=3.0)
@@ -199,7 +203,7 @@ def site_slow(stage: Stage) -> Seen:
     sites["b"].signal(signal.SIGCONT)
     sites["b"].end()
     sentences = {"server": server.says("error: "), "the site": sites["b"].says()}
-    return Seen("the run fails", seconds, numberless(sentences), THE_RUN)
+    return Seen(FAILS, seconds, numberless(sentences))
 
 
 @drill("a site has other columns than the others")
@@ -219,11 +223,11 @@ def wrong_columns(stage: Stage) -> Seen:
     wrong.end()
     sentences = {"server": server.says("'c1'"), "site": wrong.says()}
     if server.process.exitcode is None:
-        return Seen("it is refused at the door, and the others wait", seconds, sentences, NOTHING)
+        return Seen("refused at the door; the others wait", seconds, sentences)
     failed(server)
     for site in others:
         site.end()
-    return Seen("the run fails as it begins", seconds, sentences, THE_RUN)
+    return Seen(FAILS, seconds, sentences)
 
 
 def turned_away(stage: Stage, name: str, words: str, *, tls: Path | None = None, at: str = "refused") -> Seen:
@@ -238,7 +242,7 @@ def turned_away(stage: Stage, name: str, words: str, *, tls: Path | None = None,
         raise SystemExit(f"it was not turned away, but ended with {code}:\n{server.text}")
     if at in server.text:
         sentences = {"server": server.says(at), **sentences}
-    return Seen("it is refused, and the server waits for its sites", seconds, sentences, NOTHING)
+    return Seen("refused; the server waits on", seconds, sentences)
 
 
 @drill("a site's certificate is revoked")
@@ -280,7 +284,7 @@ def two_of_one_name(stage: Stage) -> Seen:
     if first.process.exitcode is not None:
         raise SystemExit(f"the first one has ended:\n{first.text}")
     sentences = {"server": server.says("refused"), "site": second.says("error: ")}
-    return Seen("the second is refused, the first stays", watch.seconds, sentences, NOTHING)
+    return Seen("the second is refused, the first stays", watch.seconds, sentences)
 
 
 @drill("a message is larger than the server allows (--max-message 1500)")
@@ -303,7 +307,7 @@ def fails_as_it_begins(stage: Stage, words: str, *more: str, largest_of_b: int |
     for site in sites.values():
         site.end()
     sentences = {"server": server.says("error: "), "the site": sites["b"].says(words)}
-    return Seen("the run fails", seconds, numberless(sentences), THE_RUN)
+    return Seen(FAILS, seconds, numberless(sentences))
 
 
 @drill("the server's disk is full")
@@ -317,7 +321,7 @@ def server_disk_full(stage: Stage) -> Seen:
     for site in sites:
         site.end()
     sentences = {"server": server.says("error: " if code else "journal"), "site": sites[0].says("ended the work")}
-    return Seen("the run fails", seconds, numberless(sentences), THE_RUN)
+    return Seen(FAILS, seconds, numberless(sentences))
 
 
 @drill("the server's port is taken")
@@ -327,7 +331,7 @@ def port_taken(stage: Stage) -> Seen:
     watch = Watch()
     second = stage.start("serve", "run.toml", "--listen", stage.address, "--tls", str(stage.tls / "server"))
     ended(1, second)
-    return Seen("the second server ends", watch.seconds, {"server": second.says("error: ")}, NOTHING)
+    return Seen("the second server ends", watch.seconds, {"server": second.says("error: ")})
 
 
 @drill("there is no server (--patience 3)")
@@ -336,7 +340,7 @@ def no_server(stage: Stage) -> Seen:
     site = stage.join("a", "--patience", "3")
     ended(1, site)
     sentences = {"site, at once": site.says("not reached yet"), "then": site.says("error: ")}
-    return Seen("the site gives up", watch.seconds, sentences, NOTHING)
+    return Seen("the site gives up", watch.seconds, sentences)
 
 
 @drill("a model that is handed out unpacks to 1 GiB (1 MB)")
@@ -351,7 +355,7 @@ def zip_bomb(stage: Stage) -> Seen:
     watch = Watch()
     reader = stage.start("predict", "model.npz", "a.csv", "--id", "patient")
     ended(2, reader)
-    return Seen("it is refused unread", watch.seconds, {"who applies it": reader.says("error: ")}, NOTHING)
+    return Seen("refused unread", watch.seconds, {"who applies it": reader.says("error: ")})
 
 
 def numberless(sentences: dict[str, str]) -> dict[str, str]:
@@ -385,7 +389,7 @@ def main() -> None:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         table, _, after = rest.partition(END)
         line_of = {line.strip("| ").partition(" | ")[0]: line for line in (*table.splitlines()[2:], *rows)}
-        heading = "| fault | what happened | seconds | what the user saw | what was lost |\n|---|---|---|---|---|\n"
+        heading = "| fault | what happened | seconds | what the user saw |\n|---|---|---|---|\n"
         lines = "".join(f"{line_of[fault]}\n" for fault in DRILLS if fault in line_of)
         PAGE.write_text(before + BEGIN + heading + lines + END + after)
 

@@ -173,7 +173,7 @@ class StartRequest(CarriesLetters, Request[PenaltyBound]):
     posts: ClassVar = (Estimate,)
 
     def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
-        """Check also that the bound is possible for the table's number of rows."""
+        """Check also that the bound is possible for so many rows."""
         super().check_table(reply, sizes)
         rows = sizes["n_m"]
         # By k(x, x) = 1 the kernel matrix's trace is n at most. By lambda_1 <= n and sum lambda^3 <= n lambda_1^2,
@@ -252,12 +252,12 @@ class MeasureKept(Request[KeptVariance]):
     once: ClassVar = True
 
     def check_reply(self, reply: KeptVariance) -> None:
-        """Check also that the kept squared length is at most the total."""
+        """Check also that captured <= total."""
         super().check_reply(reply)
         check_share(np.array([reply.captured]), reply.total, reply.rounding)
 
     def check_table(self, reply: KeptVariance, sizes: Mapping[str, int]) -> None:
-        """Check also that the total is at most the number of rows, each of unit length in feature space."""
+        """Check also that the total is at most the number of rows."""
         super().check_table(reply, sizes)
         if reply.total > (1 + reply.rounding) * sizes["n_m"]:
             raise ValueError(f"total = {reply.total:.6g}, but must be at most the {sizes['n_m']} rows of unit length")

@@ -67,7 +67,7 @@ class CellRequest(Request[CellsT], Generic[CellsT]):
         return {"sums": radius, "counts": 1.0, "costs": 0.0}
 
     def check_reply(self, reply: CellsT) -> None:
-        """Check also that no cell has fewer rows than a group, and that empty cells have no sum or cost."""
+        """Check also that no cell has fewer rows than a group, and empty cells no sum or cost."""
         super().check_reply(reply)
         if np.any((reply.counts > 0) & (reply.counts < self.least)):
             raise ValueError(f"counts must be 0 or at least {self.least}, the rows of a group")
@@ -75,7 +75,7 @@ class CellRequest(Request[CellsT], Generic[CellsT]):
             raise ValueError("sums and costs must be 0 where counts are")
 
     def check_table(self, reply: CellsT, sizes: Mapping[str, int]) -> None:
-        """Check also that the cells have all rows of the table, or none if it is smaller than a group."""
+        """Check also that the cells have all rows, or none of a table smaller than a group."""
         super().check_table(reply, sizes)
         if (total := float(reply.counts.sum())) not in (0, sizes["n_m"]):
             raise ValueError(f"counts sum to {total:g}, but must sum to {sizes['n_m']}, the number of rows, or to 0")

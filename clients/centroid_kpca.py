@@ -48,7 +48,7 @@ class SumMoments(Request[ColumnMoments]):
         return {"sums": radius, "squares": radius**2}
 
     def check_table(self, reply: ColumnMoments, sizes: Mapping[str, int]) -> None:
-        """Check also that the squares are possible for these sums: (sum x)^2 <= n sum x^2."""
+        """Check also that (sum x)^2 <= n sum x^2."""
         super().check_table(reply, sizes)
         if np.any(np.square(reply.sums) > (1 + reply.rounding) * sizes["n_m"] * reply.squares):
             raise ValueError(f"sums are too large for {sizes['n_m']} entries with these squares")
@@ -79,7 +79,7 @@ class FindLocalCenters(Request[LocalCenters]):
     counts: bool = False
 
     def check_reply(self, reply: LocalCenters) -> None:
-        """Check also that there are at most as many centres as requested, with numbers of rows if requested."""
+        """Check also that at most the requested centres are sent, with counts if requested."""
         super().check_reply(reply)
         if len(reply.centers) > self.n_centers:
             raise ValueError(f"the reply has {len(reply.centers)} centres, but must have at most {self.n_centers}")
@@ -89,7 +89,7 @@ class FindLocalCenters(Request[LocalCenters]):
             raise ValueError(f"counts must be at least {self.least}, the rows of a group")
 
     def check_table(self, reply: LocalCenters, sizes: Mapping[str, int]) -> None:
-        """Check also that the counts sum to at most the number of rows, and to more than half of it."""
+        """Check also that the counts sum to at most the number of rows, and to over half of it."""
         super().check_table(reply, sizes)
         if reply.counts is not None and not sizes["n_m"] < 2 * reply.counts.sum() <= 2 * sizes["n_m"]:
             allowed = f"at most {sizes['n_m']}, the number of rows, and more than half of it"

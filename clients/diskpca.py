@@ -87,7 +87,7 @@ class DrawRequest(Request[ReplyT], Generic[ReplyT]):
     samples: Count
 
     def check_reply(self, reply: ReplyT) -> None:
-        """Check also that there are from 1 to the requested number of rows."""
+        """Check also that 1 to the requested number of rows are sent."""
         super().check_reply(reply)
         if not 1 <= reply.disclosed <= self.samples:
             raise ValueError(f"the reply has {reply.disclosed} rows, but must have from 1 to {self.samples}")

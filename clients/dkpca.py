@@ -86,7 +86,7 @@ class FindLocalEigenpairs(EigenpairsRequest[LocalSpectrum]):
     omitted: bool = False
 
     def check_reply(self, reply: LocalSpectrum) -> None:
-        """Check also the number of eigenpairs, and that an omitted eigenvalue is sent only if requested, in order."""
+        """Check also that at most the requested pairs are sent, an omitted eigenvalue only if requested, in order."""
         super().check_reply(reply)
         self.check_pairs(reply.values)
         if (reply.omitted is not None) != self.omitted:
@@ -96,7 +96,7 @@ class FindLocalEigenpairs(EigenpairsRequest[LocalSpectrum]):
             raise ValueError(f"omitted = {reply.omitted}, but must be from 0 to the last of values, {last}")
 
     def check_table(self, reply: LocalSpectrum, sizes: Mapping[str, int]) -> None:
-        """Check also that with k(x, x) = 1 the eigenvalues' sum is at most the number of rows."""
+        """Check also that values sum to at most the number of rows if k(x, x) = 1."""
         super().check_table(reply, sizes)
         total = float(reply.values.sum()) + (reply.omitted or 0.0)
         if self.kernel.vertical == "product" and total > (1 + reply.rounding) * sizes["N"]:
@@ -112,7 +112,7 @@ class FindLocalProducts(EigenpairsRequest[LocalProducts]):
     kernel: Linear = Linear()
 
     def check_reply(self, reply: LocalProducts) -> None:
-        """Check also that there are no more eigenpairs than requested."""
+        """Check also that at most the requested pairs are sent."""
         super().check_reply(reply)
         self.check_pairs(reply.values)
 
@@ -169,7 +169,7 @@ class MeasureKept(Request[KeptVariance]):
     vectors: Annotated[FloatArray, Shape("N", "k")]
 
     def check_reply(self, reply: KeptVariance) -> None:
-        """Check also that the kept squared length is at most the total."""
+        """Check also that captured <= total."""
         super().check_reply(reply)
         check_share(reply.captured, reply.total, reply.rounding)
 

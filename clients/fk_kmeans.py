@@ -130,7 +130,7 @@ class MultiplyColumns(IterationRequest[PackedGram]):
         return super().memory_floats(rows, columns) + self.features.n_features**2
 
     def check_reply(self, reply: PackedGram) -> None:
-        """Check also that the triangle has as many entries as requested columns need."""
+        """Check also that the triangle is one of the requested columns."""
         super().check_reply(reply)
         entries = self.columns * (self.columns + 1) // 2
         if reply.upper.size != entries:
@@ -139,7 +139,7 @@ class MultiplyColumns(IterationRequest[PackedGram]):
             )
 
     def check_table(self, reply: PackedGram, sizes: Mapping[str, int]) -> None:
-        """Check also the features' own products: cosine and sine of an angle have squares that add up to 1."""
+        """Check also that squares of an angle's cosine and sine sum to 1."""
         super().check_table(reply, sizes)
         D, rows, slack = self.features.n_features, sizes["n_m"], max(relative_rounding(self.precision), reply.rounding)
         squares = np.diag(unpack_symmetric(reply.upper))[:D]
@@ -167,7 +167,7 @@ class MultiplyGram(IterationRequest[GramProduct]):
     vector: Annotated[FloatArray, Shape("p")]
 
     def check_table(self, reply: GramProduct, sizes: Mapping[str, int]) -> None:
-        """Check also that vector^T product is at least 0, up to rounding at the scale of the features' trace."""
+        """Check also that vector^T product >= 0, up to rounding."""
         super().check_table(reply, sizes)
         form, length = float(self.vector @ reply.product), float(self.vector @ self.vector)
         rounding, trace = max(relative_rounding(self.precision), reply.rounding), 2 * sizes["n_m"]
@@ -202,7 +202,7 @@ class SumFeatures(FeatureRequest[FeatureSums]):
         return {"D": self.features.n_features}
 
     def check_reply(self, reply: FeatureSums) -> None:
-        """Check also that the sums are possible for features, each at most the square root of 2."""
+        """Check also that the sums are possible for features of at most sqrt(2)."""
         super().check_reply(reply)
         check_combined("sums", reply.sums, self.vector, max(relative_rounding(self.precision), reply.rounding))
 

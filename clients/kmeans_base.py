@@ -79,7 +79,7 @@ class SampleCoreset(Request[LocalCoreset]):
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
     def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
-        """Check also that the weights add up to the number of rows."""
+        """Check also that the weights sum to the number of rows."""
         super().check_table(reply, sizes)
         total, rows = float(reply.weights.sum()), sizes["n_m"]
         if abs(total - rows) > reply.rounding * rows:
@@ -117,7 +117,7 @@ class MeasureClusters(Request[ClusterSums]):
     kernel: Kernel
 
     def check_table(self, reply: ClusterSums, sizes: Mapping[str, int]) -> None:
-        """Check also that the sum's length is possible for rows with these squared lengths."""
+        """Check also that the sum's length fits the squared lengths."""
         super().check_table(reply, sizes)
         if float(reply.sum @ reply.sum) > (1 + reply.rounding) * sizes["n_m"] * reply.lengths:
             raise ValueError(f"sum is too long for {sizes['n_m']} rows with lengths = {reply.lengths:.6g}")
@@ -147,13 +147,13 @@ class CountClusters(Request[ClusterSizes]):
     step: Annotated[int, Field(ge=SMALLEST_COUNT, le=1_000_000)] = SMALLEST_COUNT
 
     def check_reply(self, reply: ClusterSizes) -> None:
-        """Check also that the sizes are multiples of the step, and the step is at least the requested one."""
+        """Check also that the sizes are multiples of the step, at least the requested one."""
         super().check_reply(reply)
         if reply.step < self.step or np.any(reply.sizes % reply.step != 0):
             raise ValueError(f"sizes must be multiples of step, and step = {reply.step:g} must be at least {self.step}")
 
     def check_table(self, reply: ClusterSizes, sizes: Mapping[str, int]) -> None:
-        """Check also that the sizes add up to the number of rows, up to rounding."""
+        """Check also that the sizes sum to the number of rows, up to rounding."""
         super().check_table(reply, sizes)
         rows, off = sizes["n_m"], len(reply.sizes) * (reply.step - 1)
         if not rows - off <= reply.sizes.sum() <= rows:
@@ -191,14 +191,14 @@ class CompareClusters(Request[SharedRows]):
         return {"k": self.n_clusters}
 
     def check_reply(self, reply: SharedRows) -> None:
-        """Check also that the sizes are multiples of the step, and the step is at least the requested one."""
+        """Check also that the sizes are multiples of the step, at least the requested one."""
         super().check_reply(reply)
         step = reply.slack + 1
         if step < self.step or np.any(reply.sizes % step != 0):
             raise ValueError(f"sizes must be multiples of slack + 1 = {step:g}, which must be at least {self.step}")
 
     def check_table(self, reply: SharedRows, sizes: Mapping[str, int]) -> None:
-        """Check also that the pairs' sizes add up to the number of rows, up to rounding."""
+        """Check also that the pairs' sizes sum to the number of rows, up to rounding."""
         super().check_table(reply, sizes)
         rows, total, off = sizes["n_m"], float(reply.sizes.sum()), reply.slack * reply.sizes.size
         if not rows - off <= total <= rows:

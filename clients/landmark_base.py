@@ -102,7 +102,7 @@ class SketchRequest(Request[Sketch]):
     columns: Count
 
     def check_reply(self, reply: Sketch) -> None:
-        """Check also that the reply holds either a sketch or products, with at most the requested columns."""
+        """Check also that a sketch or products are sent, with at most the requested columns."""
         super().check_reply(reply)
         if (reply.upper is None) == (reply.factor is None):
             raise ValueError("the reply must have exactly one of factor and upper")
@@ -154,7 +154,7 @@ class MultiplyKernel(LandmarkRequest[Products]):
         return math.sqrt(min(max(1e-9, largest), 1e18))  # sums of all rows are then below the bound of fixed point
 
     def check_reply(self, reply: Products) -> None:
-        """Check also that sums are sent if requested, for as many landmarks as the products."""
+        """Check also that sums are sent if requested, one for each landmark."""
         super().check_reply(reply)
         _check_sums(reply.sums, wanted=self.sums)
         if reply.sums is not None and reply.upper.size != len(reply.sums) * (len(reply.sums) + 1) // 2:
@@ -163,7 +163,7 @@ class MultiplyKernel(LandmarkRequest[Products]):
             )
 
     def check_table(self, reply: Products, sizes: Mapping[str, int]) -> None:
-        """Check also that the sums fit the squares of so many values: (sum k)^2 <= n sum k^2."""
+        """Check also that (sum k)^2 <= n sum k^2."""
         super().check_table(reply, sizes)
         if reply.sums is not None:
             most = sizes["n_m"] * np.diag(reply.product)
@@ -220,7 +220,7 @@ class MeasureCaptured(Request[SquaredLengths]):
         return {"two": 2}
 
     def check_reply(self, reply: SquaredLengths) -> None:
-        """Check also that the captured squared length is at most the total, except for an indefinite kernel."""
+        """Check also that captured <= total unless the kernel is indefinite."""
         super().check_reply(reply)
         if self.kernel.semidefinite:
             check_share(reply.sums[1:], float(reply.sums[0]), reply.rounding)

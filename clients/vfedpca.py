@@ -117,7 +117,7 @@ class IterateLocally(LocalIterations[LeadingVectors]):
         return super().known_dimensions() | {"k": self.n_components}
 
     def check_reply(self, reply: LeadingVectors) -> None:
-        """Check also that no eigenvalue is below 0, except for an indefinite kernel."""
+        """Check also that values >= 0 unless the kernel is indefinite."""
         super().check_reply(reply)
         if self.semidefinite and reply.values.min() < -ZERO_SHARE * abs(reply.values).max():
             raise ValueError(f"values must be at least 0 but for rounding, not {reply.values.min():.6g}")
@@ -141,7 +141,7 @@ class Multiply(LocalTableRequest[Product]):
     block: Annotated[FloatArray, Shape("N", "b")]
 
     def check_reply(self, reply: Product) -> None:
-        """Check also that block^T product is symmetric and, unless the kernel is indefinite, positive semidefinite."""
+        """Check also that block^T product is symmetric, and semidefinite unless the kernel is indefinite."""
         super().check_reply(reply)
         form, rounding = (transposed_product(self.block, reply.product), SEMIDEFINITE * frobenius_norm(reply.product))
         if not np.abs(form - form.T).max() <= rounding:
@@ -181,7 +181,7 @@ class VarianceRequest(LocalTableRequest[CapturedVariance]):
     once: ClassVar = True
 
     def check_reply(self, reply: CapturedVariance) -> None:
-        """Check also that the kept variance is at most the total, except for an indefinite kernel."""
+        """Check also that captured <= total unless the kernel is indefinite."""
         super().check_reply(reply)
         if self.semidefinite:
             check_share(reply.captured, reply.total, reply.rounding)

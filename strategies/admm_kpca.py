@@ -104,7 +104,6 @@ class ADMMKPCA(ADMMKPCABase):
     record: bool = False
 
     client: ClassVar = ADMMKPCAClient
-    needs_all: ClassVar[str] = "each node solves against its neighbours' last letters, and would wait for them"
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"network KPCA": {"share_rows": True}}

@@ -95,7 +95,6 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
     distribution_phases: ClassVar[tuple[str, ...]] = tuple(
         kind.__name__ for kind in (TakeLandmarks, TakeComponents, LabelRows)
     )
-    needs_all: ClassVar[str] = "sums are of all rows"
     central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "most_clusters", "dimensions", "kernel")
     tags: ClassVar = Tags("embedding", pooled=False, error="recover_error")
 

@@ -76,7 +76,6 @@ class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
     max_components: MostComponents = None
 
     client: ClassVar = CentroidKPCAClient
-    needs_all: ClassVar[str] = "sums are of all rows"
     tags: ClassVar = Tags("embedding", pooled=False)
 
     def __post_init__(self) -> None:

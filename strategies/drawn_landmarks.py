@@ -101,7 +101,6 @@ class DrawnLandmarkStrategy(LandmarkStrategy):
     """Base of strategies that find components in the span of rows that the clients disclose."""
 
     client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
-    needs_all: ClassVar[str] = "how many rows each client draws follows from the sizes and scores of all"
 
     share_rows: bool
     landmark_parameter: ClassVar[str]

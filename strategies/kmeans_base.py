@@ -267,7 +267,6 @@ class KMeansStrategy(CoresetStrategy):
     """Base of strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
     client: ClassVar[type[KMeansClient]]
-    needs_all: ClassVar[str] = "sums and coresets are of all rows, and a client's weigh by their number"
     central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "most_clusters", "dimensions", "eigengap", "kernel")
     rivals: ClassVar = (Nystroem,)
     tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")

@@ -79,7 +79,6 @@ class PeerVFedPCA(PeerVFedPCABase):
     tol: Annotated[float, Field(gt=0, lt=1)] = 1e-8
 
     client: ClassVar = PeerVFedPCAClient
-    needs_all: ClassVar[str] = "peers merge what their neighbours write, along a graph that a lost one would cut"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
     tags: ClassVar = dataclasses.replace(VFedPCA.tags, components="eigenvectors", peers=True)
 

@@ -51,7 +51,6 @@ class SpectralKMeans(CoresetStrategy):
     clusters: Clusters = "coreset"
 
     client: ClassVar = SpectralKMeansClient
-    needs_all: ClassVar[str] = "landmarks and coresets are of all rows, and what a client draws follows from all"
     central_fields: ClassVar[tuple[str, ...]] = (
         "n_clusters",
         "most_clusters",

@@ -124,7 +124,6 @@ class VFedPCA(VFedPCABase):
     client: ClassVar = VFedPCAClient
     may_lose_client_in_first_round: ClassVar[bool] = True
     distribution_phases: ClassVar[tuple[str, ...]] = (Finish.__name__,)
-    needs_all: ClassVar[str] = "merged vectors and products go on from what all clients have sent before"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {}}
     tags: ClassVar = Tags(

@@ -12,9 +12,9 @@ from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Rep
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
 BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->"
 WORDS = {
-    Orthonormal: "orthonormal columns, to 1e-8",
-    Eigenvalues: "the largest first, none below 0",
-    PackedSemidefinite: "no eigenvalue below 0",
+    Orthonormal: "orthonormal to 1e-8",
+    Eigenvalues: "descending, from 0",
+    PackedSemidefinite: "semidefinite",
 }
 LETTERS = (Estimate, PeerVectors, Projection, RelayedVectors)
 
@@ -23,15 +23,17 @@ def in_words(rule: Rule) -> str:
     """Return a rule as the page has it."""
     if not isinstance(rule, Within):
         return WORDS[type(rule)]
-    bounds = (f"from {rule.least:g}",) if rule.greatest == float("inf") else (f"{rule.least:g} to {rule.greatest:g}",)
-    return ", ".join((*bounds, *(("whole",) if rule.whole else ())))
+    bounds = f"from {rule.least:g}" if rule.greatest == float("inf") else f"{rule.least:g} to {rule.greatest:g}"
+    if rule.least == -rule.greatest:
+        bounds = f"±{rule.greatest:g}"
+    return f"{bounds}, whole" if rule.whole else bounds
 
 
-def rules_of(message: type) -> str:
-    """Return the rules of a message's numbers."""
-    fields = dict(message.model_fields.items())
-    ruled = {name: [rule for rule in field.metadata if isinstance(rule, Rule)] for name, field in fields.items()}
-    return "; ".join(f"{name}: {in_words(rule)}" for name, rules in ruled.items() for rule in rules)
+def rules_of(message: type) -> list[tuple[str, str]]:
+    """Return the rules of a message's numbers, each with the field's address."""
+    fields = message.model_fields.items()
+    found = [(rule, name) for name, field in fields for rule in field.metadata if isinstance(rule, Rule)]
+    return [(in_words(rule), f"{message.__name__}.{name}") for rule, name in found]
 
 
 def checks_of(request: type[Request]) -> list[str]:
@@ -41,19 +43,23 @@ def checks_of(request: type[Request]) -> list[str]:
 
 
 def table() -> str:
-    """Return the table: a line for each reply, or letter, with a rule, and with what its request checks."""
-    rows = []
+    """Return the table: a line for each rule, or check of a request, with what is held to it."""
     requests = [kind for kind in SCALARS if issubclass(kind, Request)]
     replies = dict.fromkeys(kind for kind in SCALARS if issubclass(kind, Reply))
-    for reply in (*replies, *LETTERS):
-        bases = [base for kind in requests if kind.reply_type is reply for base in kind.__mro__]
-        checks_of_bases = [checks_of(base) for base in bases if issubclass(base, Request) and base is not Request]
-        sentences = [text for checks in checks_of_bases for text in checks]
-        rules, checks = rules_of(reply), "; ".join(dict.fromkeys(sentences))
-        if rules or checks:
-            rows.append((reply.__name__, rules, checks))
-    head = "| reply | its numbers | held to what was asked, and to the table |\n|---|---|---|\n"
-    return head + "".join(f"| `{name}` | {rules} | {checks} |\n" for name, rules, checks in sorted(rows))
+    rules = [rule for message in (*replies, *LETTERS) for rule in rules_of(message)]
+    checks = [
+        (sentence, kind.reply_type.__name__)
+        for kind in requests
+        for base in kind.__mro__
+        if issubclass(base, Request) and base is not Request
+        for sentence in checks_of(base)
+    ]
+    lines = "| rule | held to it |\n|---|---|\n"
+    for pairs in (rules, checks):
+        for rule in sorted({rule for rule, _ in pairs}):
+            names = sorted({f"`{name}`" for of, name in pairs if of == rule})
+            lines += f"| {rule} | {', '.join(names)} |\n"
+    return lines
 
 
 def page() -> str:

@@ -114,13 +114,6 @@ class Candidate:
         own = {"CentroidKPCA": "which_method/landmarks", "CentroidKMeans": "which_method/horizontal"}
         return f"experiments/{own.get(self.method, f'papers/{self.evidence}')}.toml"
 
-    @property
-    def shown_by(self) -> str:
-        """Link of docs/how-to/which-method.md to the evidence."""
-        if self.method in ("CentroidKPCA", "CentroidKMeans"):
-            return f"[below](#{self.goals[0]}-of-divided-rows)"
-        return f"[{self.evidence}](../results/README.md#{self.evidence})"
-
     def parameters(self, situation: Situation) -> dict[str, Any]:
         """Return the strategy's parameters for a situation."""
         clusters, components = {"n_clusters": situation.components_or_clusters}, {"n_components": situation.components}
@@ -151,7 +144,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "DKPCA, inner products",
         "DKPCA",
         {"kernel": RBF, "local_components": _all_directions, "center": True, "upload": "inner products"},
-        "one round, exact for an RBF kernel of any width, and fewer floats than kernel eigenpairs that come as near",
+        "one round, exact for any RBF width, fewer floats than eigenpairs as near",
         condition=f"parts have {NARROW_COLUMNS} columns or fewer, and a kernel matrix of all rows fits into memory",
         is_recommended=lambda situation: situation.widest <= NARROW_COLUMNS and situation.kernel_matrix_fits,
         goals=BOTH_GOALS,
@@ -160,7 +153,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "DKPCA",
         "DKPCA",
         {"kernel": RBF, "local_components": lambda situation: min(NARROW_COLUMNS, situation.rows), "center": True},
-        "one round, and with enough eigenpairs nearer to kernel PCA of all columns than VFedAKPCA comes",
+        "one round, and with enough eigenpairs nearer to kernel PCA of all columns than VFedAKPCA",
         condition="parts are wider, and a kernel matrix of all rows fits into memory",
         is_recommended=lambda situation: situation.kernel_matrix_fits,
         goals=BOTH_GOALS,
@@ -169,7 +162,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "DKPCA, linear",
         "DKPCA",
         {"local_components": _all_directions, "center": True},
-        "one round, exact, and nobody holds a matrix of rows by rows; where linear components will do",
+        "one round, exact, no matrix of rows by rows; where linear components will do",
         condition="a kernel matrix of all rows does not fit into memory",
         goals=BOTH_GOALS,
     ),
@@ -177,33 +170,33 @@ CANDIDATES: tuple[Candidate, ...] = (
         "VFedPCA, exact",
         "VFedPCA",
         {},
-        "where linear components will do and parts are much wider than long: k vectors a round, exact by 16 rounds",
+        "where linear components will do and parts are much wider than long: exact by 16 rounds of k vectors",
     ),
     Candidate(
         "VFedPCA",
         "VFedPCA",
         PAPER_SETTINGS,
-        "to reproduce its paper: no number of rounds brings it as near as one round of DKPCA",
+        "to reproduce its paper: never as near as one round of DKPCA",
     ),
     Candidate(
         "VFedAKPCA",
         "VFedAKPCA",
         {"kernel": RBF, **PAPER_SETTINGS},
-        "to reproduce its paper: its local kernels are others than that of all columns",
+        "to reproduce its paper: local kernels are not that of all columns",
     ),
     # rows are divided
     Candidate(
         "centroid KPCA, local",
         "CentroidKPCA",
         {"kernel": RBF, "centroids": "local"},
-        "no row leaves, 3 rounds, and centres that each site finds are better landmarks than as many rows",
+        "no row leaves, 3 rounds, and local centres are better landmarks than as many rows",
         condition="means of a few rows may leave",
     ),
     Candidate(
         "centroid KPCA",
         "CentroidKPCA",
         {"kernel": RBF},
-        "nothing but sums over all sites is needed, and as near, for more floats",
+        "only sums over all sites, and as near, for more floats",
         condition="sums alone may leave",
     ),
     Candidate(
@@ -217,13 +210,13 @@ CANDIDATES: tuple[Candidate, ...] = (
         "uniform landmarks",
         "UniformKPCA",
         {"kernel": RBF, "share_rows": True},
-        "3 rounds, and on these data as near as disKPCA for as many floats: its rival",
+        "disKPCA's rival: 3 rounds, on these data as near for as many floats",
     ),
     Candidate(
         "centroid k-means, local",
         "CentroidKMeans",
         {"centroids": "local"},
-        "no row leaves, 6 rounds, and clusters agree with classes as FK k-means' do, for half of its floats at most",
+        "no row leaves, 6 rounds, clusters as good as FK k-means', for half of its floats at most",
         condition="means of a few rows may leave",
         goals=CLUSTERS_ONLY,
     ),
@@ -231,7 +224,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "centroid k-means",
         "CentroidKMeans",
         {},
-        "nothing but sums over all sites is needed, for clusters about as good and more floats",
+        "only sums over all sites; clusters about as good, for more floats",
         condition="sums alone may leave",
         goals=CLUSTERS_ONLY,
     ),
@@ -239,21 +232,21 @@ CANDIDATES: tuple[Candidate, ...] = (
         "FK k-means",
         "FKKMeans",
         {},
-        "where coordinates are wanted: nearer to the best of their rank than random features drawn once; no row leaves",
+        "for coordinates: nearer to the best of their rank than random features drawn once; no row leaves",
         goals=CLUSTERS_ONLY,
     ),
     Candidate(
         "RFK k-means",
         "RFKKMeans",
         {"n_features": 200},
-        "6 rounds, no row leaves; at equal floats clusters agree with the classes as well as FK k-means', or better",
+        "6 rounds, no row leaves; clusters as good as FK k-means' at equal floats, or better",
         goals=CLUSTERS_ONLY,
     ),
     Candidate(
         "k-means of disKPCA",
         "SpectralKMeans",
         {"components": lambda its: {"n_components": its.components_or_clusters, "kernel": RBF, "share_rows": True}},
-        "where rows may leave: nearest to the best coordinates of their rank, for clusters that agree no better",
+        "for coordinates, where rows may leave: nearest to the best of their rank; clusters no better",
         goals=CLUSTERS_ONLY,
     ),
     # no coordinator is trusted; it forwards sealed letters that it cannot read
@@ -261,7 +254,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "peers, exact merge",
         "PeerVFedPCA",
         {"graph": "ring"},
-        "the subspace of all columns on any connected graph, by sums along a tree",
+        "the subspace of all columns on any connected graph",
         condition="columns are divided among peers",
         is_recommended=lambda situation: situation.no_trusted_coordinator,
     ),
@@ -269,19 +262,19 @@ CANDIDATES: tuple[Candidate, ...] = (
         "peers, forwarded",
         "PeerVFedPCA",
         {"graph": "ring", "relay": True, "merge": "eigenvalue"},
-        "the paper's merge of all clients' vectors on any graph",
+        "the paper's merge of all vectors, on any graph",
     ),
     Candidate(
         "peers, neighbours",
         "PeerVFedPCA",
         {"graph": "ring", "merge": "eigenvalue"},
-        "to reproduce its paper: stays farther from the leading component than merging all",
+        "to reproduce its paper: farther from the leading component than merging all",
     ),
     Candidate(
         "ADMM, rows",
         "ADMMKPCA",
         {"graph": "ring", "kernel": RBF, "share_rows": True},
-        "nearer to the direction of all rows than features, for less to send where those are more than columns",
+        "nearer than features, and less to send where those are more than columns",
         condition="rows are divided among peers, and may go to neighbours",
         is_recommended=lambda situation: situation.no_trusted_coordinator,
     ),
@@ -289,7 +282,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "ADMM, features",
         "ADMMKPCA",
         {"graph": "ring", "kernel": RBF, "exchange": "features", "n_features": 2000},
-        "no row leaves as it is, though a neighbour can invert its features",
+        "no row leaves as it is, but neighbours can invert features",
         condition="rows are divided, and may not leave",
     ),
 )
@@ -301,13 +294,12 @@ DIVIDED = {"vertical": "columns", "horizontal": "rows"}
 
 def rules() -> str:
     """Return the rules as a table in Markdown, for docs/how-to/which-method.md."""
-    lines = ["| divided | wanted | take | where | because | shown by |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = ["| divided: wanted | take | where | because |", "| --- | --- | --- | --- |"]
     for candidate in CANDIDATES:
         peers = ", peers" if candidate.peers else ""
-        what = DIVIDED[candidate.kind.partition] + peers
-        where = candidate.condition or "*named, not recommended*"
-        cells = what, ", ".join(candidate.goals), candidate.name, where, candidate.reason, candidate.shown_by
-        lines.append(f"| {' | '.join(cells)} |")
+        what = f"{DIVIDED[candidate.kind.partition]}{peers}: {', '.join(candidate.goals)}"
+        where = candidate.condition or "*named*"
+        lines.append(f"| {what} | {candidate.name} | {where} | {candidate.reason} |")
     return "\n".join(lines) + "\n"
 
 

@@ -127,7 +127,7 @@ class DescribeGroups(Request[RowGroups]):
     groups: Literal[128] = 128  # the most groups of so many rows, for readers of a plan
 
     def check_reply(self, reply: RowGroups) -> None:
-        """Check also that there are at most as many groups as requested."""
+        """Check also that at most the requested groups are sent."""
         super().check_reply(reply)
         if len(reply.sizes) > self.groups:
             raise ValueError(f"{len(reply.sizes)} groups, but must be at most {self.groups}")

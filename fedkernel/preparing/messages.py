@@ -46,7 +46,7 @@ class CountCells(Request[Cells]):
         return {"p": len(self.names)}
 
     def check_table(self, reply: Cells, sizes: Mapping[str, int]) -> None:
-        """Check also that no column has more values than the table has rows."""
+        """Check also that no column has more values than the table rows."""
         super().check_table(reply, sizes)
         check_counts(reply.counts, sizes["n_m"])
 
@@ -78,7 +78,7 @@ class SumSquares(Request[Squares]):
     center: Annotated[FloatArray, Shape("p", empty=True)]
 
     def check_table(self, reply: Squares, sizes: Mapping[str, int]) -> None:
-        """Check also that the sums fit the squares of so many rows: (sum x)^2 <= n sum x^2."""
+        """Check also that (sum x)^2 <= n sum x^2."""
         super().check_table(reply, sizes)
         rows, least = sizes["n_m"], float(np.finfo(np.float64).tiny) ** 0.5  # squares of smaller numbers are lost
         most = np.sqrt(rows * reply.squares) + rows * least
@@ -118,7 +118,7 @@ class CompareColumns(Request[Differences]):
     squares: Annotated[FloatArray, Shape("p", empty=True), Within()]
 
     def check_reply(self, reply: Differences) -> None:
-        """Check also that the columns are distinct positions below p, the number of numeric columns."""
+        """Check also that the columns are distinct positions below p."""
         super().check_reply(reply)
         positions, p = reply.columns.tolist(), len(self.names)
         if len(set(positions)) < len(positions) or not all(0 <= position < p for position in positions):
@@ -144,14 +144,14 @@ class CountBelow(Request[CellsBelow]):
     thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
 
     def check_reply(self, reply: CellsBelow) -> None:
-        """Check also that a column's counts do not fall as its thresholds rise."""
+        """Check also that counts do not fall as thresholds rise."""
         super().check_reply(reply)
         order = np.argsort(self.thresholds, axis=1)
         if (np.diff(np.take_along_axis(reply.counts, order, axis=1), axis=1) < 0).any():
             raise ValueError("counts must not fall as the thresholds rise")
 
     def check_table(self, reply: CellsBelow, sizes: Mapping[str, int]) -> None:
-        """Check also that no column has more values than the table has rows."""
+        """Check also that no column has more values than the table rows."""
         super().check_table(reply, sizes)
         check_counts(reply.counts, sizes["n_m"])
 

@@ -69,7 +69,6 @@ class Method(Evaluable[M], ABC, Generic[M]):
     - `on_missing`: whether a client that fails or does not answer ends the run, or the run goes on without it.
     - `may_lose_client_in_first_round`: whether a run with a quorum may; its result is then the other clients'.
     - `distribution_phases`: phases that only distribute the result, so a run with a quorum may lose a client there.
-    - `needs_all`: why the other rounds need all clients, in a sentence.
     - `tags`: properties of the results, for `fedkernel.testing`.
     """
 
@@ -78,7 +77,6 @@ class Method(Evaluable[M], ABC, Generic[M]):
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
     may_lose_client_in_first_round: ClassVar[bool] = False
     distribution_phases: ClassVar[tuple[str, ...]] = ()
-    needs_all: ClassVar[str] = ""
     tags: ClassVar[Tags] = Tags()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

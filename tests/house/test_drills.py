@@ -30,7 +30,7 @@ def rows(drills):
     """Return the table's cells, without seconds, by fault."""
     table = drills.PAGE.read_text().partition(drills.BEGIN)[2].partition(drills.END)[0]
     lines = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
-    assert all(float(cells[2]) >= 0 and all(cells) and len(cells) == 5 for cells in lines)
+    assert all(float(cells[2]) >= 0 and all(cells) and len(cells) == 4 for cells in lines)
     return {cells[0]: cells[1:2] + cells[3:] for cells in lines}
 
 
