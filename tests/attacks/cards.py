@@ -9,19 +9,8 @@ from typing import get_args
 
 import numpy as np
 
+from attacks import table
 from attacks.algebra import EXACT
-from attacks.table import (
-    ATTACKS,
-    CASES,
-    CURIOUS,
-    CURIOUS_PEER,
-    KMEANS,
-    MALICIOUS,
-    MALICIOUS_PEER,
-    Adversary,
-    Attack,
-    Outcome,
-)
 from attacks.target import STUDIES
 from fedkernel.ground import InputError, load_class
 from fedkernel.protocol import Member, Plan, forecast_share, privacy, share_text
@@ -158,7 +147,10 @@ LESS: Mapping[str, str] = {
 
 COLUMNS = ("attack", "adversary", "recovered", "guarded", "what stops it", "what remains")
 
-WORSE: Mapping[Adversary, Adversary] = {MALICIOUS: CURIOUS, MALICIOUS_PEER: CURIOUS_PEER}
+WORSE: Mapping[table.Adversary, table.Adversary] = {
+    table.MALICIOUS: table.CURIOUS,
+    table.MALICIOUS_PEER: table.CURIOUS_PEER,
+}
 
 Figures = Mapping[tuple[str, str], tuple[str, str, str]]
 """By attack and pair, relative errors as the page has them, without and with guards, and what stopped it."""
@@ -173,16 +165,16 @@ STOPPED = 0.9
 """An attack with a larger relative error has recovered nothing."""
 
 
-def safe_against(pair: str, figures: Figures) -> list[Adversary]:
+def safe_against(pair: str, figures: Figures) -> list[table.Adversary]:
     """Return the adversaries that recover nothing of a pair's guarded site, with any of the attacks.
 
     A malicious one can do what an honest-but-curious one does.
     """
-    against = {name: attack for name, attack in ATTACKS.items() if pair in attack.pairs}
+    against = {name: attack for name, attack in table.ATTACKS.items() if pair in attack.pairs}
     peers = any("peer" in attack.adversary for attack in against.values())
     beaten = {attack.adversary for name, attack in against.items() if figures[name, pair][1] != "1"}
     beaten |= {malicious for malicious, curious in WORSE.items() if curious in beaten}
-    return [who for who in get_args(Adversary) if who not in beaten and (peers or "peer" not in who)]
+    return [who for who in get_args(table.Adversary) if who not in beaten and (peers or "peer" not in who)]
 
 
 def card(pair: str, figures: Figures) -> str:
@@ -196,7 +188,7 @@ def card(pair: str, figures: Figures) -> str:
         _line(*COLUMNS),
         _line(*["---"] * len(COLUMNS)),
     ]
-    for name, attack in ATTACKS.items():
+    for name, attack in table.ATTACKS.items():
         if pair in attack.pairs:
             lines.append(_line(_says(name, attack), attack.adversary, *figures[name, pair], attack.remains))
     return "\n".join(lines) + "\n"
@@ -204,7 +196,7 @@ def card(pair: str, figures: Figures) -> str:
 
 def page(figures: Figures) -> str:
     """Return the whole page."""
-    pairs = sorted({pair for _, pair in CASES}, key=str.lower)
+    pairs = sorted({pair for _, pair in table.CASES}, key=str.lower)
     return "\n".join(
         [
             HEAD + SUMS + sums_of(pairs) + MASKS + NOISE + ENTRIES + shares_of(pairs) + THERE + pooled(),
@@ -223,7 +215,7 @@ def sums_of(pairs: Sequence[str]) -> str:
     """Return a table of the messages that a pair's coordinator does not only add up."""
     lines = [_line("pair", "sums only", "else", "where it is measured"), _line(*["---"] * 4)]
     for pair in pairs:
-        for more in ({}, {"clusters": "lloyd"})[: 2 if pair in (*KMEANS, "SpectralKMeans") else 1]:
+        for more in ({}, {"clusters": "lloyd"})[: 2 if pair in (*table.KMEANS, "SpectralKMeans") else 1]:
             strategy = strategy_of(pair, STUDIES[pair] | more)
             alone, measured = (_alone(plan) for plan in (strategy.plan(3, 0), strategy.evaluation_plan()))
             setting = "".join(f', `{name} = "{value}"`' for name, value in more.items())
@@ -235,9 +227,8 @@ def _alone(plan: Plan | None) -> str:
     """Return the classes of a plan's replies, and letters, that are not summed."""
     requests = [request for step in plan or () for request in step.requests]
     single = [own.reply for own in requests if not own.summed and own.reply != "Receipt"]
-    return ", ".join(
-        f"`{name}`" for name in dict.fromkeys([*single, *(post for own in requests for post in own.posts)])
-    )
+    letters = [post for own in requests for post in own.posts]
+    return ", ".join(f"`{name}`" for name in dict.fromkeys([*single, *letters]))
 
 
 def shares_of(pairs: Sequence[str]) -> str:
@@ -285,17 +276,17 @@ def tried(name: str, pair: str) -> tuple[str, str, str]:
     outcomes = []
     for guarded in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            outcomes.append(ATTACKS[name].try_on(Path(folder), pair, guarded=guarded))
+            outcomes.append(table.ATTACKS[name].try_on(Path(folder), pair, guarded=guarded))
     return figures_of(*outcomes)
 
 
-def figures_of(unguarded: Outcome, guarded: Outcome) -> tuple[str, str, str]:
+def figures_of(unguarded: table.Outcome, guarded: table.Outcome) -> tuple[str, str, str]:
     """Return what the page has of an attack."""
     stopped = ", ".join(guarded.rules) or ("id-key" if guarded.error > STOPPED else "nothing")
     return digit(unguarded.error), digit(guarded.error), stopped
 
 
-def _says(name: str, attack: Attack) -> str:
+def _says(name: str, attack: table.Attack) -> str:
     opened = f" ({', '.join(attack.openings)})" if attack.openings else ""
     return f"**{name}**{opened}: {attack.what}"
 
@@ -306,7 +297,7 @@ def _line(*cells: str) -> str:
 
 def main() -> None:
     """Carry all attacks out, and write the page."""
-    figures = {case: tried(*case) for case in CASES}
+    figures = {case: tried(*case) for case in table.CASES}
     PAGE.write_text(page(figures))
 
 
