@@ -81,10 +81,8 @@ def failures(seed, factor=1.0, T=12, dual=True):
     steps = list(iterations(*random_ring(seed, factor), T, dual))
     L = np.array([step["before"][0] for step in steps])
     small = ROUNDING * abs(L).max()
-    fails = {
-        name: any(
-            step["change"][name] > step["said"][name] + small for step in steps[name == "eta" :]
-        )  # 14 needs t > 0
+    fails = {  # 14, of which eta's bound is, needs t > 0
+        name: any(step["change"][name] > step["said"][name] + small for step in steps[name == "eta" :])
         for name in ("z", "eta", "a")
     }
     fails["line of eta"] = any(step["change"]["eta"] > step["said"]["line of eta"] + small for step in steps)

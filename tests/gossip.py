@@ -9,39 +9,28 @@ from typing import Annotated
 import numpy as np
 import pytest
 
+from fedkernel import peers
 from fedkernel.ground import FloatArray, ProtocolError
-from fedkernel.peers import (
-    CarriesLetters,
-    Letter,
-    Mail,
-    PeerClient,
-    PublishKeys,
-    TakeKeys,
-    Topology,
-    agree_keys,
-    neighbours,
-    sealed_in,
-)
 from fedkernel.peers.letters import letter_to_bytes
 from fedkernel.peers.sealing import HEADER_BYTES, Header
 from fedkernel.protocol import Receipt, Reply, Request, Shape, State, decode, encode
 
 N, D = 4, 3
-RING = neighbours(Topology("ring"), N)
+RING = peers.neighbours(peers.Topology("ring"), N)
 TABLES = [np.random.default_rng(client).standard_normal((5, D)) + client for client in range(N)]
 
 
-class Estimate(Letter):
+class Estimate(peers.Letter):
     """The estimate of a node: reveals the mean of its rows, then of its neighbourhood."""
 
     values: Annotated[FloatArray, Shape("d")]
 
 
-class Other(Letter):
+class Other(peers.Letter):
     values: Annotated[FloatArray, Shape("d")]
 
 
-class Told(CarriesLetters, Reply):
+class Told(peers.CarriesLetters, Reply):
     """Nothing but letters."""
 
 
@@ -49,7 +38,7 @@ class Begin(Request[Told]):
     """Asks to tell the neighbours the own mean."""
 
 
-class Gossip(CarriesLetters, Request[Told]):
+class Gossip(peers.CarriesLetters, Request[Told]):
     """Asks to average with what the neighbours told, and to tell them; ``trouble``: what a client does wrong."""
 
     senders: dict[int, list[int]] | None = None
@@ -61,7 +50,7 @@ class Gossip(CarriesLetters, Request[Told]):
         return super().known_dimensions() | ({} if self.told_size is None else {"d": self.told_size})
 
 
-class Finish(CarriesLetters, Request[Receipt]):
+class Finish(peers.CarriesLetters, Request[Receipt]):
     """Asks to read the last letters."""
 
     trouble: str = ""
@@ -72,8 +61,8 @@ class OwnEstimate(State):
     values: FloatArray
 
 
-class GossipClient(PeerClient):
-    answers = (PublishKeys, TakeKeys, Begin, Gossip, Finish)
+class GossipClient(peers.PeerClient):
+    answers = (peers.PublishKeys, peers.TakeKeys, Begin, Gossip, Finish)
 
     def begin(self, ask: Begin) -> Told:
         return self._tell(self.X.mean(axis=0))
@@ -107,8 +96,8 @@ class GossipClient(PeerClient):
 
 
 def gossiping(adjacent=RING, steps=3, last=Finish):
-    mail = Mail(len(adjacent))
-    yield from agree_keys(adjacent)
+    mail = peers.Mail(len(adjacent))
+    yield from peers.agree_keys(adjacent)
     yield from mail.to_all(Begin())
     for _ in range(steps):
         yield from mail.to_all(Gossip())
@@ -164,7 +153,7 @@ class Coordinator:
             return stop.value
 
     def note(self, reply):
-        for sealed in sealed_in(reply):
+        for sealed in peers.sealed_in(reply):
             header = sealed.header
             self.letters[header.round, header.sender, header.receiver] = bytes(sealed.letter)
 

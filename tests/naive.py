@@ -271,9 +271,8 @@ def silhouette(points, weights, labels):
         for label in {labels[j] for j in there}:
             others = [j for j in there if labels[j] == label and j != i]
             if others:
-                means[label] = sum(weights[j] * np.linalg.norm(points[i] - points[j]) for j in others) / sum(
-                    weights[j] for j in others
-                )
+                distances = [np.linalg.norm(points[i] - points[j]) for j in others]
+                means[label] = np.average(distances, weights=[weights[j] for j in others])
         if (own := means.pop(labels[i], None)) is not None:
             nearest = min(means.values())
             total += weights[i] * (nearest - own) / max(nearest, own)
@@ -378,9 +377,8 @@ def centroids(shards, number, rounds, seed):
             for draw, c in zip(rng.standard_normal((len(empty), X.shape[1])), empty, strict=True):
                 large = int(np.argmax([cost / n for cost, n in zip(costs, sharing, strict=True)]))
                 sharing[large] += 1
-                moved[c] += (
-                    centers[large] - centers[c] + 0.1 * np.sqrt(costs[large] / counts[large] / X.shape[1]) * draw
-                )
+                beside = 0.1 * np.sqrt(costs[large] / counts[large] / X.shape[1]) * draw
+                moved[c] += centers[large] - centers[c] + beside
             centers = moved
     return centers[there], np.array(counts)[there]
 

@@ -9,23 +9,8 @@ from typing import get_args
 
 import numpy as np
 
+from attacks import table
 from attacks.algebra import EXACT
-from attacks.table import (
-    ATTACKS,
-    CASES,
-    CENTROIDS,
-    CURIOUS,
-    CURIOUS_PEER,
-    HORIZONTAL,
-    KMEANS,
-    LANDMARKS,
-    MALICIOUS,
-    MALICIOUS_PEER,
-    VERTICAL,
-    Adversary,
-    Attack,
-    Outcome,
-)
 from attacks.target import STUDIES
 from fedkernel.ground import InputError, load_class
 from fedkernel.protocol import Member, Plan, forecast_share, privacy, share_text
@@ -147,13 +132,16 @@ LESS: Mapping[str, str] = {
 }
 """How a pair takes less."""
 
-ANY = (*HORIZONTAL, *VERTICAL)
-FAMILIES = (("ADMMKPCA",), CENTROIDS, LANDMARKS, KMEANS, VERTICAL, ANY)
+ANY = (*table.HORIZONTAL, *table.VERTICAL)
+FAMILIES = (("ADMMKPCA",), table.CENTROIDS, table.LANDMARKS, table.KMEANS, table.VERTICAL, ANY)
 """Pairs of each card: an attack is on the first that has all of its own."""
 
 COLUMNS = ("attack", "pairs", "adversary", "recovered", "guarded", "what stops it", "what remains")
 
-WORSE: Mapping[Adversary, Adversary] = {MALICIOUS: CURIOUS, MALICIOUS_PEER: CURIOUS_PEER}
+WORSE: Mapping[table.Adversary, table.Adversary] = {
+    table.MALICIOUS: table.CURIOUS,
+    table.MALICIOUS_PEER: table.CURIOUS_PEER,
+}
 
 Figures = Mapping[tuple[str, str], tuple[str, str, str]]
 """By attack and pair, relative errors as the page has them, without and with guards, and what stopped it."""
@@ -168,23 +156,23 @@ STOPPED = 0.9
 """An attack with a larger relative error has recovered nothing."""
 
 
-def safe_against(pair: str, figures: Figures) -> list[Adversary]:
+def safe_against(pair: str, figures: Figures) -> list[table.Adversary]:
     """Return the adversaries that recover nothing of a pair's guarded site, with any of the attacks.
 
     A malicious one can do what an honest-but-curious one does.
     """
-    against = {name: attack for name, attack in ATTACKS.items() if pair in attack.pairs}
+    against = {name: attack for name, attack in table.ATTACKS.items() if pair in attack.pairs}
     peers = any("peer" in attack.adversary for attack in against.values())
     beaten = {attack.adversary for name, attack in against.items() if figures[name, pair][1] != "1"}
     beaten |= {malicious for malicious, curious in WORSE.items() if curious in beaten}
-    return [who for who in get_args(Adversary) if who not in beaten and (peers or "peer" not in who)]
+    return [who for who in get_args(table.Adversary) if who not in beaten and (peers or "peer" not in who)]
 
 
 def card(family: Sequence[str], figures: Figures) -> str:
     """Return the card of some pairs."""
     lines = [f"## {'Any pair' if family == ANY else ', '.join(family)}", ""]
     lines += [_line(*COLUMNS), _line(*["---"] * len(COLUMNS))]
-    for name, attack in ATTACKS.items():
+    for name, attack in table.ATTACKS.items():
         if next(own for own in FAMILIES if set(attack.pairs) <= set(own)) != family:
             continue
         alike: dict[tuple[str, str, str], list[str]] = {}
@@ -198,7 +186,7 @@ def card(family: Sequence[str], figures: Figures) -> str:
 
 def page(figures: Figures) -> str:
     """Return the whole page."""
-    pairs = sorted({pair for _, pair in CASES}, key=str.lower)
+    pairs = sorted({pair for _, pair in table.CASES}, key=str.lower)
     return "\n".join(
         [
             HEAD + SUMS + sums_of(pairs) + MASKS + NOISE + ENTRIES + shares_of(pairs) + THERE + NO_SECRECY,
@@ -222,7 +210,7 @@ def sums_of(pairs: Sequence[str]) -> str:
     """Return a table of the messages that a pair's coordinator does not only add up."""
     lines = [_line("pair", "sums only", "else", "where it is measured"), _line(*["---"] * 4)]
     for pair in pairs:
-        for more in ({}, {"clusters": "lloyd"})[: 2 if pair in (*KMEANS, "SpectralKMeans") else 1]:
+        for more in ({}, {"clusters": "lloyd"})[: 2 if pair in (*table.KMEANS, "SpectralKMeans") else 1]:
             strategy = strategy_of(pair, STUDIES[pair] | more)
             alone, measured = (_alone(plan) for plan in (strategy.plan(3, 0), strategy.evaluation_plan()))
             setting = "".join(f', `{name} = "{value}"`' for name, value in more.items())
@@ -273,7 +261,7 @@ def written() -> Figures:
     figures = {}
     row = r"^\| \*\*(.+?)\*\*.*? \| ([^|]+) \| [^|]+ \| (\S+) \| (\S+) \| ([^|]+) \|"
     for name, pairs, *figure in re.findall(row, PAGE.read_text(), flags=re.M):
-        for pair in ATTACKS[name].pairs if pairs == "all" else pairs.split(", "):
+        for pair in table.ATTACKS[name].pairs if pairs == "all" else pairs.split(", "):
             figures[name, pair] = (figure[0], figure[1], figure[2])
     return figures
 
@@ -283,17 +271,17 @@ def tried(name: str, pair: str) -> tuple[str, str, str]:
     outcomes = []
     for guarded in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            outcomes.append(ATTACKS[name].try_on(Path(folder), pair, guarded=guarded))
+            outcomes.append(table.ATTACKS[name].try_on(Path(folder), pair, guarded=guarded))
     return figures_of(*outcomes)
 
 
-def figures_of(unguarded: Outcome, guarded: Outcome) -> tuple[str, str, str]:
+def figures_of(unguarded: table.Outcome, guarded: table.Outcome) -> tuple[str, str, str]:
     """Return what the page has of an attack."""
     stopped = ", ".join(guarded.rules) or ("id-key" if guarded.error > STOPPED else "nothing")
     return digit(unguarded.error), digit(guarded.error), stopped
 
 
-def _says(name: str, attack: Attack) -> str:
+def _says(name: str, attack: table.Attack) -> str:
     opened = f" ({', '.join(attack.openings)})" if attack.openings else ""
     return f"**{name}**{opened}: {attack.what}"
 
@@ -304,7 +292,7 @@ def _line(*cells: str) -> str:
 
 def main() -> None:
     """Carry all attacks out, and write the page."""
-    figures = {case: tried(*case) for case in CASES}
+    figures = {case: tried(*case) for case in table.CASES}
     PAGE.write_text(page(figures))
 
 

@@ -66,9 +66,8 @@ def landmarks(target: Target) -> float:
     embedding = SubspaceEmbedding(RBF(1 / target.X.shape[1]), 50, 50)
     target.ask(MultiplyPoints(embedding=embedding, precision="float64"))
     target.ask(ScoreRows(whitening=np.eye(50)))
-    return _from_the_table(
-        target, target.ask(DrawByLeverage(samples=40, embedding=embedding, precision="float64")).rows
-    )
+    drawn = target.ask(DrawByLeverage(samples=40, embedding=embedding, precision="float64"))
+    return _from_the_table(target, drawn.rows)
 
 
 def _from_the_table(target: Target, rows: Any) -> float:
@@ -269,9 +268,7 @@ def differences(target: Target) -> float:
     for first in range(0, n, 21):
         block = [place % n for place in range(first, first + 21)]
         whole = _sum_over(target, hashes, block)
-        recovered += [
-            whole - _sum_over(target, hashes, [other for other in block if other != place]) for place in block
-        ]
+        recovered += [whole - _sum_over(target, hashes, sorted({*block} - {place})) for place in block]
     return relative(recovered[:n], target.X)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -51,8 +51,8 @@ class Attack:
     function: Callable[[Target], float]
     adversary: Adversary
     pairs: tuple[str, ...]
-    what: str
-    remains: str
+    what: str = ""
+    remains: str = ""
     below: float = EXACT
     table: Any = field(default_factory=lambda: WINE)
     ids: bool = False
@@ -60,6 +60,9 @@ class Attack:
     guard: Mapping[str, Any] = field(default_factory=dict)
     planned: bool = False
     study: Mapping[str, Any] = field(default_factory=dict)
+
+    def does(self, what: str, remains: str) -> "Attack":
+        return replace(self, what=what, remains=remains)
 
     @property
     def openings(self) -> list[str]:
@@ -105,350 +108,165 @@ SAID = "a plan that asks it"
 NO_KNOWN = "without known rows, the table up to an affine map; rows that are alike are seen to be"
 
 ATTACKS: Mapping[str, Attack] = {
-    "all rows drawn": Attack(
-        coordinator.draw_all,
-        MALICIOUS,
-        LANDMARKS,
-        "asks for as many landmarks as the site has rows",
-        "as many as the study says, where rows may leave",
-        operator=SHARING,
+    "all rows drawn": Attack(coordinator.draw_all, MALICIOUS, LANDMARKS, operator=SHARING).does(
+        "asks for as many landmarks as the site has rows", "as many as the study says, where rows may leave"
     ),
-    "a row of its choice": Attack(
-        coordinator.draw_one_row,
-        MALICIOUS,
-        ("UniformKPCA",),
+    "a row of its choice": Attack(coordinator.draw_one_row, MALICIOUS, ("UniformKPCA",), operator=SHARING).does(
         "tries seeds until one draws the row that it is after among the study's 20",
         "the method's own draw, by a seed of all sites",
-        operator=SHARING,
     ),
-    "cells of one row": Attack(
-        coordinator.thin_cells,
-        MALICIOUS,
-        CENTROIDS,
+    "cells of one row": Attack(coordinator.thin_cells, MALICIOUS, CENTROIDS, planned=True).does(
         "asks for sums of rows by centres of its own, so close that a cell has one row",
         "means of groups of 5 rows and more, the same for all centres and runs",
-        planned=True,
     ),
-    "landmarks": Attack(
-        coordinator.landmarks,
-        CURIOUS,
-        LANDMARKS,
+    "landmarks": Attack(coordinator.landmarks, CURIOUS, LANDMARKS, operator=SHARING).does(
         "reads the landmarks, which are rows",
         "coordinator and every site have the landmarks: the method has no other form",
-        operator=SHARING,
     ),
-    "sketches under many seeds": Attack(
-        coordinator.sketch_again,
-        MALICIOUS,
-        LANDMARKS,
-        "asks for sketches of linearly embedded rows under six seeds, and solves for the rows",
-        SAID,
+    "sketches under many seeds": Attack(coordinator.sketch_again, MALICIOUS, LANDMARKS).does(
+        "asks for sketches of linearly embedded rows under six seeds, and solves for the rows", SAID
     ),
-    "second moments": Attack(
-        coordinator.second_moments,
-        MALICIOUS,
-        LANDMARKS,
+    "second moments": Attack(coordinator.second_moments, MALICIOUS, LANDMARKS).does(
         "asks for the products of linearly embedded rows: the site's X^T X, and no row",
         "what the method asks for itself: products of random features",
     ),
-    "narrow width": Attack(
-        coordinator.narrow_width,
-        MALICIOUS,
-        (*LANDMARKS, *CENTROIDS),
-        "finds an attribute of rows whose others it knows, by landmarks of its own and a narrow kernel",
-        SAID,
-        below=1e-3,
+    "narrow width": Attack(coordinator.narrow_width, MALICIOUS, (*LANDMARKS, *CENTROIDS), below=1e-3).does(
+        "finds an attribute of rows whose others it knows, by landmarks of its own and a narrow kernel", SAID
     ),
-    "rows as their own embedding": Attack(
-        coordinator.embed_and_sample,
-        MALICIOUS,
-        ("SpectralKMeans",),
-        "hands over components by which coordinates are the rows, and asks for a coreset of all",
-        SAID,
+    "rows as their own embedding": Attack(coordinator.embed_and_sample, MALICIOUS, ("SpectralKMeans",)).does(
+        "hands over components by which coordinates are the rows, and asks for a coreset of all", SAID
     ),
-    "coreset of flat features": Attack(
-        coordinator.flat_coreset,
-        MALICIOUS,
-        KMEANS,
-        "asks for a coreset of all rows, embedded by features of a very wide kernel, and inverts it",
-        SAID,
-        table=CANCER,
+    "coreset of flat features": Attack(coordinator.flat_coreset, MALICIOUS, KMEANS, table=CANCER).does(
+        "asks for a coreset of all rows, embedded by features of a very wide kernel, and inverts it", SAID
     ),
-    "the method's own coreset": Attack(
-        coordinator.honest_coreset,
-        CURIOUS,
-        ("RFKKMeans",),
+    "the method's own coreset": Attack(coordinator.honest_coreset, CURIOUS, ("RFKKMeans",)).does(
         "inverts the 200 features of each point of the coreset, which with coreset_size = 1000 is the whole table",
         "a coreset of a quarter of the rows, whose features give these rows",
     ),
-    "features by unit vectors": Attack(
-        coordinator.combine_unit_vectors,
-        MALICIOUS,
-        KMEANS,
-        "asks for single features of every row, of a very wide kernel",
-        SAID,
-        table=CANCER,
+    "features by unit vectors": Attack(coordinator.combine_unit_vectors, MALICIOUS, KMEANS, table=CANCER).does(
+        "asks for single features of every row, of a very wide kernel", SAID
     ),
-    "sums that weigh one row": Attack(
-        coordinator.weigh_one_row,
-        MALICIOUS,
-        KMEANS,
-        "asks for sums of features with weights that single out each row in turn",
-        SAID,
+    "sums that weigh one row": Attack(coordinator.weigh_one_row, MALICIOUS, KMEANS).does(
+        "asks for sums of features with weights that single out each row in turn", SAID
     ),
-    "products of features": Attack(
-        sums.products_of_features,
-        CURIOUS,
-        ("FKKMeans",),
-        "finds 45 rows by a non-linear search from a site's products of 50 features in 4 iterations",
-        FEWER,
-        table=WINE[::4],
+    "products of features": Attack(sums.products_of_features, CURIOUS, ("FKKMeans",), table=WINE[::4]).does(
+        "finds 45 rows by a non-linear search from a site's products of 50 features in 4 iterations", FEWER
     ),
     "pooled products of features": Attack(
-        sums.pooled_products_of_features,
-        CURIOUS,
-        ("FKKMeans",),
-        "finds the 60 rows of three sites from nothing but the sums of these products",
-        FEWER,
-        table=WINE[::9],
-    ),
-    "products of few features": Attack(
-        sums.products_of_few_features,
-        CURIOUS,
-        ("FKKMeans",),
+        sums.pooled_products_of_features, CURIOUS, ("FKKMeans",), table=WINE[::9]
+    ).does("finds the 60 rows of three sites from nothing but the sums of these products", FEWER),
+    "products of few features": Attack(sums.products_of_few_features, CURIOUS, ("FKKMeans",), below=0.7).does(
         "searches for 178 rows by products of 20 features in 3 iterations; rows of the same covariance are off by 0.7",
         "that: no row within a tenth of the rows' length",
-        below=0.7,
     ),
-    "products of an embedding": Attack(
-        sums.products_of_an_embedding,
-        CURIOUS,
-        ("DisKPCA",),
-        "finds 30 rows from the products of the 50 coordinates that they are embedded to",
-        FEWER,
-        table=WINE[::6],
+    "products of an embedding": Attack(sums.products_of_an_embedding, CURIOUS, ("DisKPCA",), table=WINE[::6]).does(
+        "finds 30 rows from the products of the 50 coordinates that they are embedded to", FEWER
     ),
     "one row at a time": Attack(
-        coordinator.align_to_one,
-        MALICIOUS,
-        KMEANS,
-        "aligns the site to one row and asks for its sum, every row",
-        "differences, below",
-        table=WINE[::4],
-        ids=True,
-        operator={"min-rows": "1"},
-        guard=KEYED,
-    ),
-    "differences": Attack(
-        coordinator.differences,
-        MALICIOUS,
-        KMEANS,
+        coordinator.align_to_one, MALICIOUS, KMEANS, table=WINE[::4], ids=True, operator={"min-rows": "1"}, guard=KEYED
+    ).does("aligns the site to one row and asks for its sum, every row", "differences, below"),
+    "differences": Attack(coordinator.differences, MALICIOUS, KMEANS, table=WINE[::4], ids=True, guard=KEYED).does(
         "aligns the site to 21 rows and to 20 of them, and subtracts the sums, every row",
         "runs on rows that differ by more than `table.rows_apart`, in combinations of three and more",
-        table=WINE[::4],
-        ids=True,
-        guard=KEYED,
     ),
-    "scatter around points of its choice": Attack(
-        coordinator.scatter_of_means,
-        MALICIOUS,
-        KMEANS,
+    "scatter around points of its choice": Attack(coordinator.scatter_of_means, MALICIOUS, KMEANS, table=WINE + 1).does(
         "asks for the scatter around d + 1 points, from which the site's mean follows",
         "the method itself asks for the site's sum",
-        table=WINE + 1,
     ),
-    "all inner products": Attack(
-        sums.multiply_identity,
-        MALICIOUS,
-        SERVED,
-        "asks for the products of all rows; known rows, one more than columns, give the others",
-        NO_KNOWN,
+    "all inner products": Attack(sums.multiply_identity, MALICIOUS, SERVED).does(
+        "asks for the products of all rows; known rows, one more than columns, give the others", NO_KNOWN
     ),
-    "products over three beginnings": Attack(
-        sums.multiply_over_beginnings,
-        MALICIOUS,
-        ("VFedPCA",),
-        "begins the run three times with other vectors, and so has the products of all rows",
-        DIRECTIONS,
+    "products over three beginnings": Attack(sums.multiply_over_beginnings, MALICIOUS, ("VFedPCA",)).does(
+        "begins the run three times with other vectors, and so has the products of all rows", DIRECTIONS
     ),
-    "products of an honest run": Attack(
-        sums.products_of_a_run,
-        CURIOUS,
-        ("VFedPCA",),
+    "products of an honest run": Attack(sums.products_of_a_run, CURIOUS, ("VFedPCA",), table=CANCER[:, :6]).does(
         "computes a site's inner products from an honest run's products; 7 known rows of 6 columns give the others",
         DIRECTIONS,
-        table=CANCER[:, :6],
     ),
     "RBF products of an honest run": Attack(
-        sums.products_of_a_run,
-        CURIOUS,
-        ("VFedAKPCA",),
+        sums.products_of_a_run, CURIOUS, ("VFedAKPCA",), table=CANCER[:, :4], below=0.01
+    ).does(
         "computes the distances of a site's rows of 4 columns from an honest run's products; 8 known rows give the "
         "others",
         DIRECTIONS,
-        table=CANCER[:, :4],
-        below=0.01,
     ),
     "products with vectors of its own": Attack(
-        sums.products_of_own_blocks,
-        MALICIOUS,
-        ("VFedPCA",),
-        "sends random vectors in place of the search's until they span 30 columns, and knows 31 rows",
-        DIRECTIONS,
-        table=CANCER,
-        planned=True,
-    ),
+        sums.products_of_own_blocks, MALICIOUS, ("VFedPCA",), table=CANCER, planned=True
+    ).does("sends random vectors in place of the search's until they span 30 columns, and knows 31 rows", DIRECTIONS),
     "local vectors from directions of its own": Attack(
         sums.vectors_from_own_directions,
         MALICIOUS,
         ("VFedPCA",),
-        'does so in place of merged directions with `merge = "eigenvalue"`',
-        DIRECTIONS,
         table=CANCER,
         planned=True,
         study={"n_components": 4, "merge": "eigenvalue"},
+    ).does(
+        'does so in place of merged directions with `merge = "eigenvalue"`',
+        DIRECTIONS,
     ),
     "leading vectors of a narrow table": Attack(
-        coordinator.leading_vectors,
-        CURIOUS,
-        ("DKPCA", *SERVED),
-        "knows 8 rows of a site with 4 columns, whose 5 leading vectors give the others",
-        DIRECTIONS,
-        table=WINE[:, :4],
-    ),
+        coordinator.leading_vectors, CURIOUS, ("DKPCA", *SERVED), table=WINE[:, :4]
+    ).does("knows 8 rows of a site with 4 columns, whose 5 leading vectors give the others", DIRECTIONS),
     "leading directions": Attack(
-        coordinator.leading_vectors,
-        CURIOUS,
-        ("DKPCA", *SERVED),
+        coordinator.leading_vectors, CURIOUS, ("DKPCA", *SERVED), table=CANCER, below=0.5
+    ).does(
         "knows 60 rows of a site with 30 columns, whose 10 leading vectors give the others' parts along these",
         DIRECTIONS,
-        table=CANCER,
-        below=0.5,
     ),
     "RBF kernel by inner products": Attack(
-        coordinator.products_of_few_columns,
-        CURIOUS,
-        ("DKPCA",),
-        "knows 5 rows of a site with 4 columns, whose 4 eigenpairs of inner products give the others",
-        DIRECTIONS,
-        table=WINE[:, :4],
-    ),
-    "RBF spectrum": Attack(
-        coordinator.rbf_spectrum,
-        CURIOUS,
-        ("DKPCA",),
+        coordinator.products_of_few_columns, CURIOUS, ("DKPCA",), table=WINE[:, :4]
+    ).does("knows 5 rows of a site with 4 columns, whose 4 eigenpairs of inner products give the others", DIRECTIONS),
+    "RBF spectrum": Attack(coordinator.rbf_spectrum, CURIOUS, ("DKPCA",), table=WINE[:, :4], below=0.05).does(
         "knows 8 rows of a site with 4 columns, and finds the others by the eigenpairs above 0.0005",
         "eigenpairs, half as many as there are columns",
-        table=WINE[:, :4],
-        below=0.05,
     ),
-    "whole RBF spectrum": Attack(
-        coordinator.whole_spectrum,
-        MALICIOUS,
-        ("DKPCA",),
-        "does the same having asked for all eigenpairs",
-        NO_KNOWN,
-        table=WINE[:, :4],
+    "whole RBF spectrum": Attack(coordinator.whole_spectrum, MALICIOUS, ("DKPCA",), table=WINE[:, :4]).does(
+        "does the same having asked for all eigenpairs", NO_KNOWN
     ),
-    "guessed ids": Attack(
-        coordinator.guess_ids,
-        CURIOUS,
-        VERTICAL,
-        "hashes likely ids, and sees who is in the table",
-        "how many rows there are, and which are at which sites",
-        ids=True,
-        guard=KEYED,
+    "guessed ids": Attack(coordinator.guess_ids, CURIOUS, VERTICAL, ids=True, guard=KEYED).does(
+        "hashes likely ids, and sees who is in the table", "how many rows there are, and which are at which sites"
     ),
-    "guessed ids, without need": Attack(
-        coordinator.guess_ids,
-        MALICIOUS,
-        HORIZONTAL,
-        "asks for hashed ids that the method does not need, and sees who is in the table",
-        "how many rows there are",
-        ids=True,
-        guard=KEYED,
+    "guessed ids, without need": Attack(coordinator.guess_ids, MALICIOUS, HORIZONTAL, ids=True, guard=KEYED).does(
+        "asks for hashed ids that the method does not need, and sees who is in the table", "how many rows there are"
     ),
-    "claimed ids": Attack(
-        peer.claimed_ids,
-        MALICIOUS_PEER,
-        VERTICAL,
-        "claims likely ids, and is told which rows are common",
-        "all; a peer has the sites' key",
-        ids=True,
-        operator=KEYED,
-        guard=KEYED,
+    "claimed ids": Attack(peer.claimed_ids, MALICIOUS_PEER, VERTICAL, ids=True, operator=KEYED, guard=KEYED).does(
+        "claims likely ids, and is told which rows are common", "all; a peer has the sites' key"
     ),
-    "an invented peer gets rows": Attack(
-        peer.rows_to_a_peer,
-        MALICIOUS,
-        ("ADMMKPCA",),
+    "an invented peer gets rows": Attack(peer.rows_to_a_peer, MALICIOUS, ("ADMMKPCA",), operator=SHARING).does(
         "hands out keys of its own as a neighbour's, and reads the rows written to that",
         "with pins, what a pinned neighbour gets",
-        operator=SHARING,
     ),
     "averaged noise": Attack(
-        peer.averaged_noise,
-        MALICIOUS,
-        ("ADMMKPCA",),
+        peer.averaged_noise, MALICIOUS, ("ADMMKPCA",), below=1.1 * peer.NOISE / peer.RUNS**0.5, operator=SHARING
+    ).does(
         "begins the run 25 times, and takes the mean of the rows with their noise",
         "the rows with their noise, the same whenever the run begins",
-        below=1.1 * peer.NOISE / peer.RUNS**0.5,
-        operator=SHARING,
     ),
-    "a neighbour's rows": Attack(
-        peer.rows_to_a_peer,
-        CURIOUS_PEER,
-        ("ADMMKPCA",),
-        "keeps the rows that the method writes to it",
-        "the features, below",
-        operator=SHARING,
+    "a neighbour's rows": Attack(peer.rows_to_a_peer, CURIOUS_PEER, ("ADMMKPCA",), operator=SHARING).does(
+        "keeps the rows that the method writes to it", "the features, below"
     ),
-    "a neighbour's features": Attack(
-        peer.inverted_features,
-        CURIOUS_PEER,
-        ("ADMMKPCA",),
+    "a neighbour's features": Attack(peer.inverted_features, CURIOUS_PEER, ("ADMMKPCA",)).does(
         "inverts the 2000 features of each row that the method writes to it",
         "of each row half as many features as columns; noise on them leaves its part",
     ),
     "an invented peer gets all vectors": Attack(
-        peer.letters_of_all_vectors,
-        MALICIOUS,
-        ("PeerVFedPCA",),
+        peer.letters_of_all_vectors, MALICIOUS, ("PeerVFedPCA",), guard=PINNED
+    ).does(
         "reads as a neighbour as many vectors as columns; known rows, one more, give the others",
         "with pins, a pinned neighbour gets them",
-        guard=PINNED,
     ),
     "a neighbour's vectors of a narrow table": Attack(
-        peer.letters_of_leading_vectors,
-        CURIOUS_PEER,
-        ("PeerVFedPCA",),
-        "knows 8 rows of a site with 4 columns, whose 5 vectors give the others",
-        DIRECTIONS,
-        table=WINE[:, :4],
-    ),
+        peer.letters_of_leading_vectors, CURIOUS_PEER, ("PeerVFedPCA",), table=WINE[:, :4]
+    ).does("knows 8 rows of a site with 4 columns, whose 5 vectors give the others", DIRECTIONS),
     "a neighbour's leading directions": Attack(
-        peer.letters_of_leading_vectors,
-        CURIOUS_PEER,
-        ("PeerVFedPCA",),
-        "knows 60 rows of a site with 30 columns, whose 10 vectors give the others' parts along these",
-        DIRECTIONS,
-        table=CANCER,
-        below=0.5,
-    ),
-    "a leaf's products": Attack(
-        peer.products_of_a_leaf,
-        CURIOUS_PEER,
-        ("PeerVFedPCA",),
+        peer.letters_of_leading_vectors, CURIOUS_PEER, ("PeerVFedPCA",), table=CANCER, below=0.5
+    ).does("knows 60 rows of a site with 30 columns, whose 10 vectors give the others' parts along these", DIRECTIONS),
+    "a leaf's products": Attack(peer.products_of_a_leaf, CURIOUS_PEER, ("PeerVFedPCA",), table=WINE[:, :4]).does(
         "as parent of a leaf with 4 columns knows 8 of its rows, and has the rest from its product with 5 vectors",
         "of a leaf half the directions; of other sites the sum of a subtree",
-        table=WINE[:, :4],
     ),
-    "replays": Attack(
-        coordinator.replays,
-        MALICIOUS,
-        (*HORIZONTAL, *VERTICAL),
-        f"sends {coordinator.REPLAYS} further requests with other parameters; the share that is not answered",
-        SAID,
+    "replays": Attack(coordinator.replays, MALICIOUS, (*HORIZONTAL, *VERTICAL)).does(
+        f"sends {coordinator.REPLAYS} further requests with other parameters; the share that is not answered", SAID
     ),
 }
 

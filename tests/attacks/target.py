@@ -11,25 +11,13 @@ from named_sites import draw_seed
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
+from fedkernel import wire
 from fedkernel.ground import load_class
 from fedkernel.kernel_width import WidthClient
 from fedkernel.protocol import is_seeded
 from fedkernel.site import Site, approve, site_of_job
 from fedkernel.site.client_app import client_app
 from fedkernel.strategy import KernelStrategy, strategy_of
-from fedkernel.wire import (
-    HashIds,
-    Introduce,
-    Job,
-    RunSpec,
-    ShowShare,
-    Study,
-    TakeRows,
-    TakeShares,
-    flower_internals,
-    from_content,
-    to_content,
-)
 
 NAMES = ("north", "east", "south")
 """The sites of the job; the target is the first."""
@@ -42,11 +30,11 @@ KEY = b"0123456789abcdef0123456789abcdef"
 """What the sites' ids are hashed with, where their operators have agreed on a key."""
 
 KINDS = {
-    Introduce: "query",
-    ShowShare: "query.share",
-    TakeShares: "query.seed",
-    HashIds: "query.ids",
-    TakeRows: "query.align",
+    wire.Introduce: "query",
+    wire.ShowShare: "query.share",
+    wire.TakeShares: "query.seed",
+    wire.HashIds: "query.ids",
+    wire.TakeRows: "query.align",
 }
 """Flower's kind of message, of requests that are none of a client's."""
 
@@ -129,11 +117,11 @@ def node_of(folder: Path, X: Any, ids: bool, operator: Mapping[str, Any], mode: 
     return {"data": str(folder / "table.csv"), "id": "patient", **node}
 
 
-def job_of(strategy: str, client: type, mode: Mode, folder: Path, study: Mapping[str, Any]) -> Job:
+def job_of(strategy: str, client: type, mode: Mode, folder: Path, study: Mapping[str, Any]) -> wire.Job:
     """Return the job that the coordinator hands out; it says no more than it must to be approved."""
-    run = RunSpec(id="study", strategy=strategy, pair=f"{client.__module__}:{client.__name__}", sites=list(NAMES))
+    run = wire.RunSpec(id="study", strategy=strategy, pair=f"{client.__module__}:{client.__name__}", sites=list(NAMES))
     if mode != "honest study":
-        return Job(runs=[run])
+        return wire.Job(runs=[run])
     honest = strategy_of(strategy, study or STUDIES[strategy])
     plan = honest.plan_of_run(len(NAMES), 0)
     run = run.model_copy(
@@ -146,9 +134,9 @@ def job_of(strategy: str, client: type, mode: Mode, folder: Path, study: Mapping
     )
     if run.shares_rows:
         (folder / "site.toml").write_text("[limits.total]\nrows = 20")
-    approved = Study(name="study", runs=[run])
+    approved = wire.Study(name="study", runs=[run])
     approve(folder / "out", approved.sha256)
-    return Job(runs=approved.runs, study=approved)
+    return wire.Job(runs=approved.runs, study=approved)
 
 
 @dataclass
@@ -172,13 +160,13 @@ class Target:
     study: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        flower_internals.ensure_task_identity()
+        wire.flower_internals.ensure_task_identity()
         kind = load_class(self.strategy, KernelStrategy, "pairs", "strategy").client
         self.client = kind.__name__
         node = node_of(self.folder, self.X, self.ids, self.operator, self.mode)
         self._job = job_of(self.strategy, kind, self.mode, self.folder, self.study)
         self._app = client_app({}, self._site)
-        self._context = flower_internals.new_context(1, node, {"job": self._job.model_dump_json()})
+        self._context = wire.flower_internals.new_context(1, node, {"job": self._job.model_dump_json()})
         self.round = 0
         self.restart()
 
@@ -197,7 +185,7 @@ class Target:
     def restart(self) -> None:
         """Begin the run, once more: the site forgets what it was asked before, but what a study was to be about."""
         self.seed = 0
-        introduction = self.ask(Introduce())
+        introduction = self.ask(wire.Introduce())
         if self._job.runs[0].joint_seed:
             self.seed = draw_seed(introduction, self.ask)
 
@@ -207,7 +195,8 @@ class Target:
         seed = self.seed if seed is None else seed
         pair = WidthClient.__name__ if type(request) in WidthClient.answers else self.client
         header = {"pair": pair, "run": self.run, "seed": seed, "round": self.round}
-        reply = self._app(Message(to_content(request, header), 1, KINDS.get(type(request), "train")), self._context)
+        message = Message(wire.to_content(request, header), 1, KINDS.get(type(request), "train"))
+        reply = self._app(message, self._context)
         if reply.has_error():
             raise Refused(reply.error.reason)
-        return from_content(type(request).reply_type, reply.content)
+        return wire.from_content(type(request).reply_type, reply.content)

@@ -17,9 +17,7 @@ TRIED = [pytest.param(*case, marks=[pytest.mark.drill] if case in MORE else []) 
 
 
 @pytest.mark.parametrize(("name", "pair"), TRIED)
-def test_it_recovers_what_it_claims_where_nothing_stops_it_and_what_the_card_says_where_something_does(
-    name, pair, tmp_path
-):
+def test_it_recovers_what_it_claims_where_nothing_stops_it_and_elsewhere_what_the_card_says(name, pair, tmp_path):
     attack = ATTACKS[name]
     figures = cards.written()[name, pair]
     for guarded, figure in ((False, figures[0]), (True, figures[1])):

@@ -278,9 +278,6 @@ def test_the_list_holds_what_can_be_loaded(folder):
     assert {line.kind for line in lines.values()} == {"bundled", "generated", "fetch", "openml", "npz"}
 
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-
 def patch_fetcher(monkeypatch, name, result):
     """Replace a scikit-learn fetcher by one that raises or returns `result`; what it was called with is returned."""
     calls = []
@@ -346,7 +343,7 @@ def test_openml_by_name_and_by_number(monkeypatch, name, query):
         load(name)
 
 
-def test_sparse_sets_are_made_dense_after_rows_are_chosen_or_refused(monkeypatch):
+def test_sparse_sets_are_kept_or_made_dense_after_rows_are_chosen_or_refused(monkeypatch):
     monkeypatch.setattr("fedkernel.data.datasets.DENSE_CELLS", 1000)
     X = np.diag(np.arange(1.0, 101.0))
     patch_fetcher(monkeypatch, "rcv1", Bunch(data=sparse.csr_matrix(X), target=sparse.eye(100, format="csr")))
@@ -355,5 +352,8 @@ def test_sparse_sets_are_made_dense_after_rows_are_chosen_or_refused(monkeypatch
     rows = data.X.argmax(axis=1)
     assert len(set(rows)) == 10
     np.testing.assert_array_equal(data.X, X[rows])
+    kept = load(DataSpec("fetch:rcv1", sparse=True)).X
+    assert isinstance(kept, sparse.csr_array)
+    np.testing.assert_array_equal(kept.toarray(), X)
     with pytest.raises(InputError, match=r"100 x 100 is too large to be made dense; allowed: rows <= 10$"):
         load(DataSpec("fetch:rcv1", rows=100))

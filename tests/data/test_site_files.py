@@ -1,7 +1,6 @@
 """A site's own file gives the same table whatever its kind, and says in one sentence what is wrong with it."""
 
 import csv
-import re
 import sys
 import zipfile
 from dataclasses import replace
@@ -49,14 +48,18 @@ def columns_of():
     }
 
 
-def write_csv(folder, columns=None):
+def written(folder, text, encoding="utf-8"):
     path = folder / "a.csv"
-    path.write_text(csv_text(columns or columns_of()), encoding="utf-8")
+    path.write_bytes(text if isinstance(text, bytes) else text.encode(encoding))
     return path
 
 
+def write_csv(folder):
+    return written(folder, csv_text(columns_of()))
+
+
 def write_csv_of_numbers(folder):
-    return write_csv(folder, dict(zip(NAMES, X.T.tolist(), strict=True)))
+    return written(folder, csv_text(dict(zip(NAMES, X.T.tolist(), strict=True))))
 
 
 def write_parquet(folder, columns=None):
@@ -120,8 +123,7 @@ def test_a_parquet_file_is_read_group_by_group_and_ids_are_texts_as_they_stand(t
     numbers = SiteFile(write_parquet(tmp_path, {"a": [1.5, 2.5], "b": [1, 2]})).read()
     assert isinstance(numbers.X, ParquetTable)
     assert numbers.columns == ("a", "b")
-    path = tmp_path / "a.csv"
-    path.write_text('id,x\n"007",1\n7,2\n"å, é",3\nNA,4\n', encoding="utf-8")
+    path = written(tmp_path, 'id,x\n"007",1\n7,2\n"å, é",3\nNA,4\n')
     assert SiteFile(path, id="id").read().ids == ("007", "7", "å, é", "NA")
     whole = SiteFile(write_parquet(tmp_path, {"id": [7, 8], "x": [1.0, 2.0]}), id="id")
     assert whole.read().ids == ("7", "8")
@@ -135,19 +137,11 @@ def test_a_parquet_file_is_read_group_by_group_and_ids_are_texts_as_they_stand(t
 
 
 def test_a_csv_file_with_a_mark_and_other_line_ends_or_in_latin_1_where_that_is_named(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'\xef\xbb\xbfa,"b, c"\r\n1,True\r\n2e3,false\r\n\r\n')
-    data = SiteFile(path).read()
+    data = SiteFile(written(tmp_path, b'\xef\xbb\xbfa,"b, c"\r\n1,True\r\n2e3,false\r\n\r\n')).read()
     np.testing.assert_array_equal(data.X, [[1, 1], [2000, 0]])
     assert data.columns == ("a", "b, c")
     file = SiteFile(written(tmp_path, "gr\xf6\xdfe,wer\n1,\xfc\n", "latin-1"), id="wer", encoding="latin-1")
     assert (file.read().columns, file.read().ids) == (("gr\xf6\xdfe",), ("\xfc",))
-
-
-def written(folder, text, encoding="utf-8"):
-    path = folder / "a.csv"
-    path.write_bytes(text.encode(encoding))
-    return path
 
 
 @pytest.mark.parametrize(
@@ -168,9 +162,8 @@ def test_how_a_file_is_written_is_guessed_where_that_is_safe_and_said(tmp_path, 
     np.testing.assert_array_equal(data.X, [[1.5, 2], [-3, 100]])
     np.testing.assert_array_equal(np.column_stack(list(raw.columns.values())), data.X)
     form = file.csv_format
-    spelt = SiteFile(
-        file.path, id=" i", delimiter=form.delimiter.replace("\t", "tab"), decimal=form.decimal, encoding=form.encoding
-    )
+    spelt = {"delimiter": form.delimiter.replace("\t", "tab"), "decimal": form.decimal, "encoding": form.encoding}
+    spelt = SiteFile(file.path, id=" i", **spelt)
     np.testing.assert_array_equal(spelt.read().X, data.X)
     assert hash(spelt)
     assert spelt.csv_format.guessed == ()
@@ -261,7 +254,7 @@ def test_a_row_that_has_no_names_is_refused(tmp_path, suffix, header, sentence):
 )
 def test_rows_are_counted_from_the_file_s_first(tmp_path, row, sentence):
     path = written(tmp_path, f'"a\nb"\n\ni,x,y\na,1,2\n{row}\n')
-    with pytest.raises(InputError, match=re.escape(sentence)):
+    with refusing(sentence):
         SiteFile(path, id="i", header=3).read()
 
 
@@ -297,12 +290,7 @@ def test_columns_are_dropped_and_several_are_labels(tmp_path, kind):
 
 
 def csv_of(text):
-    def write(folder):
-        path = folder / "a.csv"
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
+    return lambda folder: written(folder, text)
 
 
 def parquet_of(columns):

@@ -1,10 +1,9 @@
 """Tables give the same rows in arrays, files, sparse matrices or functions, or are told what is wrong with these."""
 
-import tracemalloc
-
 import numpy as np
 import pyarrow as pa
 import pytest
+from allocation import peak_of
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -12,43 +11,31 @@ from refusals import refusing
 from scipy import sparse
 from small_table import CHUNK, D, N, X, chunk_of, spoilt, write_parquet
 
-from fedkernel.data import (
-    ArrayTable,
-    GeneratedTable,
-    ParquetTable,
-    SparseTable,
-    Table,
-    as_table,
-    check_matrix,
-    open_table,
-    open_tables,
-)
+from fedkernel import data
 from fedkernel.data.arrow_columns import column_values
 from fedkernel.ground import InputError
 
 DTYPES = (np.float64, np.float32)
 
 
-def mapped(path, X):
-    np.save(path, X)
-    return np.load(path, mmap_mode="r")
+def write(path, save, *arrays, **named):
+    save(path, *arrays, **named)
+    return path
 
 
 MAKE = {
-    "array": lambda folder: ArrayTable(X),
-    "array in columns": lambda folder: ArrayTable(np.asfortranarray(X)),
-    "float32": lambda folder: ArrayTable(X.astype(np.float32)),
-    "big-endian": lambda folder: ArrayTable(X.astype(">f8")),
-    "memory-mapped": lambda folder: ArrayTable(mapped(folder / "X.npy", X)),
-    "npy": lambda folder: open_table((np.save(folder / "X.npy", X), folder / "X.npy")[1]),
-    "npz": lambda folder: open_table((np.savez(folder / "X.npz", X=X), folder / "X.npz")[1]),
-    "sparse": lambda folder: SparseTable(sparse.csr_array(X)),
-    "sparse npz": lambda folder: open_table(
-        (sparse.save_npz(folder / "X.npz", sparse.csc_matrix(X)), folder / "X.npz")[1]
-    ),
-    "parquet": lambda folder: ParquetTable(write_parquet(folder / "X.parquet", X)),
-    "parquet of float32": lambda folder: open_table(write_parquet(folder / "X.parquet", X.astype(np.float32))),
-    "generated": lambda folder: GeneratedTable((N, D), chunk_of, CHUNK),
+    "array": lambda folder: data.ArrayTable(X),
+    "array in columns": lambda folder: data.ArrayTable(np.asfortranarray(X)),
+    "float32": lambda folder: data.ArrayTable(X.astype(np.float32)),
+    "big-endian": lambda folder: data.ArrayTable(X.astype(">f8")),
+    "memory-mapped": lambda folder: data.ArrayTable(np.load(write(folder / "X.npy", np.save, X), mmap_mode="r")),
+    "npy": lambda folder: data.open_table(write(folder / "X.npy", np.save, X)),
+    "npz": lambda folder: data.open_table(write(folder / "X.npz", np.savez, X=X)),
+    "sparse": lambda folder: data.SparseTable(sparse.csr_array(X)),
+    "sparse npz": lambda folder: data.open_table(write(folder / "X.npz", sparse.save_npz, sparse.csc_matrix(X))),
+    "parquet": lambda folder: data.ParquetTable(write_parquet(folder / "X.parquet", X)),
+    "parquet of float32": lambda folder: data.open_table(write_parquet(folder / "X.parquet", X.astype(np.float32))),
+    "generated": lambda folder: data.GeneratedTable((N, D), chunk_of, CHUNK),
 }
 
 
@@ -92,12 +79,12 @@ def test_the_whole_and_rows_that_are_not_there(every, kind):
     assert (len(table), table.shape) == (N, (N, D))
     assert table.sparse == ("sparse" in kind)
     if table.sparse:
-        for read in (np.asarray, lambda t: check_matrix(t, "the data")):
+        for read in (np.asarray, lambda t: data.check_matrix(t, "the data")):
             with pytest.raises(InputError, match=r"is a sparse table; allowed: a dense table of numbers$"):
                 read(table)
     else:
         np.testing.assert_array_equal(np.asarray(table), X)
-        np.testing.assert_array_equal(check_matrix(table, "X"), X)
+        np.testing.assert_array_equal(data.check_matrix(table, "X"), X)
         assert np.asarray(table).dtype == np.float64
         assert np.asarray(table, dtype=np.float32).dtype == np.float32
         copied = np.array(table)
@@ -124,13 +111,12 @@ def test_a_block_that_is_as_it_must_be_is_no_copy_and_cannot_be_written_to(every
 
 
 def test_a_dense_file_is_read_into_memory_whole_only_when_asked(tmp_path):
-    table = open_table((np.save(tmp_path / "X.npy", X), tmp_path / "X.npy")[1])
+    table = data.open_table(write(tmp_path / "X.npy", np.save, X))
     whole, block = np.asarray(table), table.block(0, N)
     assert whole.flags.owndata, "in memory, though the file may go"
     assert not block.flags.owndata
     assert not np.shares_memory(whole, block)
-    given_table = ArrayTable(X)
-    assert np.shares_memory(np.asarray(given_table), X)
+    assert np.shares_memory(np.asarray(data.ArrayTable(X)), X)
 
 
 def test_a_memory_mapped_file_is_not_read_whole(tmp_path):
@@ -140,49 +126,35 @@ def test_a_memory_mapped_file_is_not_read_whole(tmp_path):
     large[rows - 1] = np.arange(128)
     del large
     assert path.stat().st_size > 2**31
-    tracemalloc.start()
-    try:
-        table = open_table(path)
-        block = table.block(rows - 1000, rows, np.float32)
-        chosen = table.take(np.array([rows - 1, 0, rows - 1]))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+
+    def parts():
+        table = data.open_table(path)
+        return table.block(rows - 1000, rows, np.float32), table.take(np.array([rows - 1, 0, rows - 1]))
+
+    peak, (block, chosen) = peak_of(parts)
     np.testing.assert_array_equal(block[-1], np.arange(128))
     np.testing.assert_array_equal(chosen, [np.arange(128), np.zeros(128), np.arange(128)])
     assert peak < 4 * block.nbytes  # 0.5 MB
 
 
-class Counting:
-    """A function that makes rows, and remembers which blocks were asked for."""
-
-    def __init__(self):
-        self.asked = []
-
-    def __call__(self, number):
-        self.asked.append(number)
-        return chunk_of(number)
-
-
 def test_rows_are_generated_and_row_groups_read_once_per_pass_and_only_where_needed(tmp_path, monkeypatch):
-    generate = Counting()
-    table = GeneratedTable((N, D), generate, CHUNK)
+    asked, places, read = [], [], parquet.ParquetFile.read_row_group
+    table = data.GeneratedTable((N, D), lambda number: (asked.append(number), chunk_of(number))[1], CHUNK)
     for first in range(N):
         table.block(first, first + 1)
-    assert generate.asked == [0, 1, 2, 3, 4]
-    generate.asked.clear()
+    assert asked == [0, 1, 2, 3, 4]
+    asked.clear()
     table.take(np.array([11, 3, 12, 3, 0]))
-    assert generate.asked == [0, 2]
+    assert asked == [0, 2]
     table.block(12, 17)
-    assert generate.asked == [0, 2, 3]
-    places = []
-    read = parquet.ParquetFile.read_row_group
-    monkeypatch.setattr(
-        parquet.ParquetFile,
-        "read_row_group",
-        lambda self, number, columns: places.append(number) or read(self, number, columns),
-    )
-    table = ParquetTable(write_parquet(tmp_path / "X.parquet", X))
+    assert asked == [0, 2, 3]
+
+    def counted(self, number, columns):
+        places.append(number)
+        return read(self, number, columns)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", counted)
+    table = data.ParquetTable(write_parquet(tmp_path / "X.parquet", X))
     assert places == []
     for first in range(0, N, 2):
         table.block(first, min(first + 2, N))
@@ -198,22 +170,23 @@ def test_row_groups_of_other_sizes_empty_ones_and_blocks_of_different_types(tmp_
     with parquet.ParquetWriter(path, schema) as writer:
         for n in (0, 3, 0, 0, 1, 5, 0):
             writer.write_table(pa.table({"a": range(n), "b": [True] * n, "c": [0.5] * n}, schema=schema))
-    table = ParquetTable(path)
+    table = data.ParquetTable(path)
     whole = np.column_stack([[0, 1, 2, 0, 0, 1, 2, 3, 4], np.ones(9), np.full(9, 0.5)])
     np.testing.assert_array_equal(np.asarray(table), whole)
     for first in range(9):
         np.testing.assert_array_equal(table.block(first, first + 1), whole[first : first + 1])
     np.testing.assert_array_equal(table.take(np.array([8, 3, 0])), whole[[8, 3, 0]])
-    table = GeneratedTable((4, 1), lambda k: np.array([[k], [k + 1]], dtype=np.int8) if k == 0 else [[0.5], [1.5]], 2)
+    chunks = [np.array([[0], [1]], dtype=np.int8), [[0.5], [1.5]]]
+    table = data.GeneratedTable((4, 1), chunks.__getitem__, 2)
     np.testing.assert_array_equal(table.take(np.array([0, 2, 1, 3]))[:, 0], [0, 0.5, 1, 1.5])
     np.testing.assert_array_equal(table.block(0, 4)[:, 0], [0, 1, 0.5, 1.5])
 
 
 BAD = {
-    "array": lambda bad, folder: ArrayTable(bad, "mine"),
-    "npy": lambda bad, folder: open_table((np.save(folder / "X.npy", bad), folder / "X.npy")[1]),
-    "parquet": lambda bad, folder: ParquetTable(write_parquet(folder / "X.parquet", bad)),
-    "generated": lambda bad, folder: GeneratedTable((N, D), lambda number: chunk_of(number, bad), CHUNK, "mine"),
+    "array": lambda bad, folder: data.ArrayTable(bad, "mine"),
+    "npy": lambda bad, folder: data.open_table(write(folder / "X.npy", np.save, bad)),
+    "parquet": lambda bad, folder: data.ParquetTable(write_parquet(folder / "X.parquet", bad)),
+    "generated": lambda bad, folder: data.GeneratedTable((N, D), lambda number: chunk_of(number, bad), CHUNK, "mine"),
 }
 
 
@@ -227,7 +200,7 @@ def test_positions_of_numbers_that_are_not_finite_are_those_of_the_table(kind, v
     for act, where in (
         (lambda: table.block(12, 20), ""),
         (lambda: table.take(np.array([22, 17, 3])), ""),
-        (lambda: check_matrix(table, "the data of client 3"), "the data of client 3: "),
+        (lambda: data.check_matrix(table, "the data of client 3"), "the data of client 3: "),
     ):
         with refusing(whole=where + text):
             act()
@@ -236,59 +209,50 @@ def test_positions_of_numbers_that_are_not_finite_are_those_of_the_table(kind, v
 def test_sparse_numbers_that_are_not_finite_are_found_at_once(tmp_path):
     bad = sparse.csc_array(spoilt(np.nan, 17, 2))
     with refusing(start="mine: the value in row 17, column 2 (counted from 0) is nan; allowed: finite"):
-        SparseTable(bad, "mine")
-    sparse.save_npz(tmp_path / "bad.npz", bad)
+        data.SparseTable(bad, "mine")
     with pytest.raises(InputError, match=r"bad\.npz: the value in row 17, column 2"):
-        open_table(tmp_path / "bad.npz")
+        data.open_table(write(tmp_path / "bad.npz", sparse.save_npz, bad))
 
 
-@pytest.mark.parametrize("make", [ArrayTable, lambda bad, what: SparseTable(sparse.csr_array(bad), what)])
+@pytest.mark.parametrize("make", [data.ArrayTable, lambda bad, what: data.SparseTable(sparse.csr_array(bad), what)])
 def test_numbers_too_large_for_the_dtype(make):
     table = make(spoilt(-1e300, 17, 2), "mine")
     assert table.block(17, 18)[0, 2] == -1e300
-    with pytest.raises(InputError) as caught:
+    with refusing(whole="mine: the value in row 17, column 2 (counted from 0) is too large for float32"):
         table.block(15, 20, np.float32)
-    text = "mine: the value in row 17, column 2 (counted from 0) is too large for float32"
-    assert str(caught.value) == text
 
 
 def test_as_table(tmp_path):
-    table = ArrayTable(X)
-    assert as_table(table, "other") is table
-    assert isinstance(as_table(sparse.csr_matrix(X), "X"), SparseTable)
-    assert isinstance(as_table(X.tolist(), "X"), ArrayTable)
+    table = data.ArrayTable(X)
+    assert data.as_table(table, "other") is table
+    assert isinstance(data.as_table(sparse.csr_matrix(X), "X"), data.SparseTable)
+    assert isinstance(data.as_table(X.tolist(), "X"), data.ArrayTable)
     np.save(tmp_path / "X.npy", X)
     for path in (tmp_path / "X.npy", str(tmp_path / "X.npy")):
-        opened = as_table(path, "X")
-        assert isinstance(opened, Table)
+        opened = data.as_table(path, "X")
+        assert isinstance(opened, data.Table)
         assert (opened.path, opened.title) == (tmp_path / "X.npy", str(tmp_path / "X.npy"))
-    for wrong, text in {
-        "ragged": ([[1, 2], [3]], "ragged has rows of different lengths"),
-        "text": ([["a"]], "text holds values of type <U1"),
-        "flat": (np.zeros(3), "flat has shape (3,)"),
-        "empty": (np.zeros((0, 3)), "empty has shape (0, 3)"),
-    }.values():
+    for wrong, text in (
+        ([[1, 2], [3]], "wrong has rows of different lengths"),
+        ([["a"]], "wrong holds values of type <U1"),
+        (np.zeros(3), "wrong has shape (3,)"),
+        (np.zeros((0, 3)), "wrong has shape (0, 3)"),
+    ):
         with refusing(start=text):
-            as_table(wrong, text.split(" ", maxsplit=1)[0])
+            data.as_table(wrong, "wrong")
 
 
 def test_an_npz_file_may_hold_new_rows_and_files_are_known_by_their_content(tmp_path):
     np.savez(tmp_path / "both.npz", X=X, new=X[:2])
-    X_there, new = open_tables(tmp_path / "both.npz")
+    X_there, new = data.open_tables(tmp_path / "both.npz")
     np.testing.assert_array_equal(X_there, X)
     np.testing.assert_array_equal(new, X[:2])
-    np.save(tmp_path / "X.npy", X)
-    (tmp_path / "X.npy").rename(tmp_path / "X.dat")
-    np.testing.assert_array_equal(open_table(tmp_path / "X.dat"), X)
+    path = write(tmp_path / "X.npy", np.save, X).rename(tmp_path / "X.dat")
+    np.testing.assert_array_equal(data.open_table(path), X)
 
 
 def cut(path, size):
     path.write_bytes(path.read_bytes()[:size])
-    return path
-
-
-def write(path, save, *arrays, **named):
-    save(path, *arrays, **named)
     return path
 
 
@@ -319,18 +283,18 @@ def test_files_that_hold_no_table(kind, tmp_path):
     make, text = WRONG[kind]
     path = make(tmp_path)
     with refusing(start=text.format(path=path)):
-        open_table(path)
+        data.open_table(path)
 
 
 def test_columns_of_a_parquet_file_are_chosen_and_read_group_by_group(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", None, a=X[:, 0], word=["x"] * N, b=X[:, 1], c=X[:, 2] > 0)
-    table = ParquetTable(path, ["c", "a"])
+    table = data.ParquetTable(path, ["c", "a"])
     expected = np.column_stack([X[:, 2] > 0, X[:, 0]])
     np.testing.assert_array_equal(table, expected)
     np.testing.assert_array_equal(table.take(np.array([22, 0, 7])), expected[[22, 0, 7]])
     assert (table.shape, table.path) == ((N, 2), None)
     with pytest.raises(InputError, match="column 'word' is not numeric"):
-        ParquetTable(path, ["a", "word"])
+        data.ParquetTable(path, ["a", "word"])
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int64", "uint64", "float16", "float32", "float64", "bool"])
@@ -346,7 +310,7 @@ def test_columns_are_those_that_pyarrow_would_hand_over(kind):
 
 def test_a_parquet_file_without_a_value_or_with_a_damaged_row_group(tmp_path):
     values = pa.array([1.0] * 7 + [None] + [2.0] * 5)
-    table = open_table(write_parquet(tmp_path / "a.parquet", None, a=np.ones(13), b=values))
+    table = data.open_table(write_parquet(tmp_path / "a.parquet", None, a=np.ones(13), b=values))
     np.testing.assert_array_equal(table.block(0, 5), np.ones((5, 2)))
     with pytest.raises(InputError, match=r"row 9 \(row 1 has the names\), column 'b' holds no value; allowed: finite"):
         table.block(5, 6)
@@ -356,19 +320,16 @@ def test_a_parquet_file_without_a_value_or_with_a_damaged_row_group(tmp_path):
     content = bytearray(path.read_bytes())
     content[4:60] = bytes(56)
     path.write_bytes(content)
-    table = open_table(path)
+    table = data.open_table(path)
     assert table.block(500, 600).shape == (100, 1)
     with pytest.raises(InputError, match=r"a\.parquet cannot be read \(\w+\); allowed: \.npy"):
         table.block(0, 10)
 
 
-@pytest.mark.parametrize("value", [np.ones((5, 3)), np.ones((4, 4)), np.ones(5)])
-def test_a_function_that_makes_something_else(value):
-    with pytest.raises(InputError, match=r"^block 1 of generated rows has shape .*; allowed: \("):
-        GeneratedTable((N, D), lambda number: value, CHUNK).block(5, 6)
-
-
-@pytest.mark.parametrize(("shape", "rows"), [((0, 3), 2), ((3, 0), 2), ((3, 3), 0)])
-def test_a_generated_table_of_nothing(shape, rows):
-    with pytest.raises(InputError, match="but all must be at least 1"):
-        GeneratedTable(shape, chunk_of, rows)
+def test_a_function_that_makes_something_else_and_a_generated_table_of_nothing():
+    for value in (np.ones((5, 3)), np.ones((4, 4)), np.ones(5)):
+        with pytest.raises(InputError, match=r"^block 1 of generated rows has shape .*; allowed: \("):
+            data.GeneratedTable((N, D), lambda number, value=value: value, CHUNK).block(5, 6)
+    for shape, rows in (((0, 3), 2), ((3, 0), 2), ((3, 3), 0)):
+        with pytest.raises(InputError, match="but all must be at least 1"):
+            data.GeneratedTable(shape, chunk_of, rows)

@@ -16,42 +16,16 @@ from sklearn import datasets
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid, numerics, strategies
 from fedkernel.data import SparseTable
 from fedkernel.ground import InputError, ProtocolError
-from fedkernel.kernel_width import WidthClient, ruled_kernels, width_forecast
-from fedkernel.kernel_width.client import (
-    MOST_GROUPED_ROWS,
-    DescribeGroups,
-    MeasurePairs,
-    MeasureSquares,
-    SumEntries,
-    count_groups,
-)
+from fedkernel.kernel_width import WidthClient, client, ruled_kernels, width_forecast
+from fedkernel.kernel_width.client import DescribeGroups, MeasurePairs, MeasureSquares, SumEntries
 from fedkernel.kernel_width.width_rounds import median_of_groups
 from fedkernel.models import same_kernel
 from fedkernel.models.comparing import is_informative
-from fedkernel.numerics import (
-    KERNELS,
-    RandomFeatures,
-    kernel_from,
-    mean_of_landmarks,
-    row_groups,
-    width_warning,
-    with_width,
-)
 from fedkernel.protocol import Guards, Member, encode
 from fedkernel.site import read_outbox, reply_bounds
-from fedkernel.strategies import (
-    DKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-)
 from fedkernel.strategy import check_tables, simulated_sites
 from fedkernel.testing import check_pair
 
@@ -59,14 +33,14 @@ TABLE = np.random.default_rng(0).standard_normal((88, 8)) * [1, 2, 3, 1, 1, 1, 1
 SHOWN = {"share_rows": True}
 PAIRS = {
     "ADMMKPCA": lambda kernel: admm(n_components=1, kernel=kernel, iterations=1),
-    "DKPCA": lambda kernel: DKPCA(2, kernel),
-    "DisKPCA": lambda kernel: DisKPCA(2, kernel, n_adaptive=5, **SHOWN),
-    "FKKMeans": lambda kernel: FKKMeans(2, kernel=kernel, n_features=6, iterations=1),
-    "PeerVFedPCA": lambda kernel: PeerVFedPCA(2, kernel=kernel, rounds=2),
-    "RFKKMeans": lambda kernel: RFKKMeans(2, kernel=kernel, n_features=10),
-    "SpectralKMeans": lambda kernel: SpectralKMeans(2, DisKPCA(2, kernel, n_adaptive=5, **SHOWN)),
-    "UniformKPCA": lambda kernel: UniformKPCA(2, kernel, n_samples=10, **SHOWN),
-    "VFedAKPCA": lambda kernel: VFedAKPCA(2, kernel=kernel),
+    "DKPCA": lambda kernel: strategies.DKPCA(2, kernel),
+    "DisKPCA": lambda kernel: strategies.DisKPCA(2, kernel, n_adaptive=5, **SHOWN),
+    "FKKMeans": lambda kernel: strategies.FKKMeans(2, kernel=kernel, n_features=6, iterations=1),
+    "PeerVFedPCA": lambda kernel: strategies.PeerVFedPCA(2, kernel=kernel, rounds=2),
+    "RFKKMeans": lambda kernel: strategies.RFKKMeans(2, kernel=kernel, n_features=10),
+    "SpectralKMeans": lambda kernel: strategies.SpectralKMeans(2, strategies.DisKPCA(2, kernel, n_adaptive=5, **SHOWN)),
+    "UniformKPCA": lambda kernel: strategies.UniformKPCA(2, kernel, n_samples=10, **SHOWN),
+    "VFedAKPCA": lambda kernel: strategies.VFedAKPCA(2, kernel=kernel),
 }
 """All that have a kernel."""
 
@@ -96,7 +70,7 @@ def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_t
     assert ruled_kernels(strategy) == (kernel,)
     shards = divided(strategy)
     result = strategy.fit(shards)
-    gamma, pooled = width_of(result), with_width(kernel, TABLE).gamma
+    gamma, pooled = width_of(result), numerics.with_width(kernel, TABLE).gamma
     if rule == "median":
         error = dkw(len(TABLE) // 2) if strategy.partition == "vertical" else 0.08
         assert abs(share_below(TABLE, gamma * kernel.factor**2) - 0.5) < error
@@ -121,7 +95,7 @@ def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_t
 def test_a_reference_is_at_the_width_that_the_run_settled_and_one_of_another_kernel_is_refused(name, rule):
     """Whether it was found before, at the number that the rule gives on all rows in one place, or is left to `fit`."""
     strategy = PAIRS[name](RBF(width=rule))
-    if isinstance(strategy, FKKMeans | RFKKMeans):
+    if isinstance(strategy, strategies.FKKMeans | strategies.RFKKMeans):
         strategy = dataclasses.replace(strategy, n_features=60)
     shards = divided(strategy)
     exact = strategy.central(shards)
@@ -141,8 +115,6 @@ def test_a_reference_is_at_the_width_that_the_run_settled_and_one_of_another_ker
 
 RAW = datasets.load_wine().data[np.random.default_rng(0).permutation(178)]
 SKEWED = np.random.default_rng(1).lognormal(sigma=1.5, size=(178, 13)) * 10.0 ** np.arange(-3, 10)
-
-
 TABLES = {"skewed": SKEWED, "Laplacian": SKEWED, "wine": RAW, "scaled": StandardScaler().fit_transform(RAW)}
 
 
@@ -150,14 +122,14 @@ TABLES = {"skewed": SKEWED, "Laplacian": SKEWED, "wine": RAW, "scaled": Standard
 def test_every_pair_takes_the_data_s_own_width_and_says_where_one_that_is_given_fits_nothing(name, table):
     """By the mean of the kernel's values between different rows, which the coordinator knows about."""
     kind, X = Laplacian if table == "Laplacian" else RBF, TABLES[table]
-    own = with_width(kind(), X)
+    own = numerics.with_width(kind(), X)
     power = 1 if kind is Laplacian else 2
     for factor in (1.0, 1e-4, 1e4):
         strategy = PAIRS[name](kernel := kind() if factor == 1 else own.with_gamma(own.gamma / factor**power))
-        if isinstance(strategy, FKKMeans | RFKKMeans):
+        if isinstance(strategy, strategies.FKKMeans | strategies.RFKKMeans):
             strategy = dataclasses.replace(strategy, n_features=300)
         result = strategy.fit(divided(strategy, X))
-        mean = float(pairs_of(with_width(kernel, X).gram(X)).mean())
+        mean = float(pairs_of(numerics.with_width(kernel, X).gram(X)).mean())
         assert result.model.kernel_mean_ == pytest.approx(mean, abs=0.2 if factor == 1 else 0.02)
         said = [finding for finding in result.findings if "its values between different rows" in finding]
         if factor == 1:
@@ -176,12 +148,12 @@ def pairs_of(K):
 def test_where_a_kernel_s_mean_counts_as_too_small_or_large_and_rows_without_lengths_tell_nothing():
     assert not is_informative(0.0, 0.0, 1, 5)
     assert is_informative(3.0, 4.0, 1, 5)
-    warnings = [width_warning(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
+    warnings = [numerics.width_warning(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
     assert [text is not None for text in warnings] == [False, True, True, False, False, True]
-    assert width_warning(Sigmoid(), 0.0) is None, "its values may be of either sign"
-    assert "rows hardly differ" in width_warning(Sigmoid(gamma=1.0), 1.0)
-    assert width_warning(Polynomial(), 1e6) is width_warning(Linear(), 0.0) is None, "they have no width"
-    wide = DKPCA(2, Sigmoid(width="scale", factor=1e-3)).fit(np.array_split(RAW, 3, axis=1))
+    for kernel, mean in ((Sigmoid(), 0.0), (Polynomial(), 1e6), (Linear(), 0.0)):
+        assert numerics.width_warning(kernel, mean) is None, "values of either sign, or no width"
+    assert "rows hardly differ" in numerics.width_warning(Sigmoid(gamma=1.0), 1.0)
+    wide = strategies.DKPCA(2, Sigmoid(width="scale", factor=1e-3)).fit(np.array_split(RAW, 3, axis=1))
     assert any("it is too wide" in text for text in wide.findings)
 
 
@@ -192,13 +164,13 @@ def test_landmarks_stand_for_as_many_rows_as_are_like_them():
     landmarks, kernel = np.vstack([X[:10], X[400:]]), RBF(1.0)
     K, squares = kernel.gram(landmarks), np.square(kernel.gram(landmarks, X)).sum(axis=1)
     assert pairs_of(K).mean() < 0.1
-    assert mean_of_landmarks(K, squares) == pytest.approx(pairs_of(kernel.gram(X)).mean(), abs=0.02)
+    assert numerics.mean_of_landmarks(K, squares) == pytest.approx(pairs_of(kernel.gram(X)).mean(), abs=0.02)
 
 
 def test_what_holds_for_every_pair_holds_where_the_width_is_a_rule():
     wine = StandardScaler().fit_transform(datasets.load_wine().data)[::3]
-    check_pair(DKPCA(2, RBF(width="mean"), local_components=60), np.array_split(wine, 3, axis=1))
-    assert DKPCA(2, RBF(width="median")).plan_of_run(3, 0)[1].requests[0].fields["kernel"] == {"type": "rbf"}
+    check_pair(strategies.DKPCA(2, RBF(width="mean"), local_components=60), np.array_split(wine, 3, axis=1))
+    assert strategies.DKPCA(2, RBF(width="median")).plan_of_run(3, 0)[1].requests[0].fields["kernel"] == {"type": "rbf"}
 
 
 SETS = ("iris", "wine", "breast_cancer", "digits", "diabetes")
@@ -240,26 +212,27 @@ def test_no_row_is_in_two_pairs_and_groups_are_of_ten_to_nineteen_rows_that_lie_
     rows = [(i, j) for i in range(40) for j in range(i) if X[i, 0] - X[j, 0] in roots]
     assert sorted(row for pair in rows for row in pair) == list(range(40))
     heaps = np.repeat(np.eye(4) * 1000, 10, axis=0) + np.random.default_rng(0).standard_normal((40, 4))
-    groups = row_groups(heaps, 10)
+    groups = numerics.row_groups(heaps, 10)
     assert not WidthClient(np.full((30, 2), 0.1)).describe_groups(DescribeGroups()).variances.any(), "rounding is none"
     for scale in (1e-150, 1e150):
-        np.testing.assert_array_equal(np.concatenate(row_groups(scale * heaps, 10)), np.concatenate(groups))
+        np.testing.assert_array_equal(np.concatenate(numerics.row_groups(scale * heaps, 10)), np.concatenate(groups))
     assert sorted(np.concatenate(groups)) == list(range(40))
     assert {frozenset(row // 10 for row in group) for group in groups} == {frozenset([heap]) for heap in range(4)}
-    assert max(map(count_groups, range(1, MOST_GROUPED_ROWS + 1))) == DescribeGroups().groups
-    assert {len(group) for n in range(10, 200) for group in row_groups(np.ones((n, 2)), 10)} <= set(range(10, 20))
+    assert max(map(client.count_groups, range(1, client.MOST_GROUPED_ROWS + 1))) == DescribeGroups().groups
+    sizes = {len(group) for n in range(10, 200) for group in numerics.row_groups(np.ones((n, 2)), 10)}
+    assert sizes <= set(range(10, 20))
 
 
 def test_scale_is_scikit_learns_and_sparse_rows_count_as_dense_ones():
     X = datasets.load_wine().data
     svc = SVC(gamma="scale").fit(X, datasets.load_wine().target)
-    assert with_width(RBF(width="scale"), X).gamma == pytest.approx(svc._gamma, rel=1e-12)
+    assert numerics.with_width(RBF(width="scale"), X).gamma == pytest.approx(svc._gamma, rel=1e-12)
     rows = sparse.random_array((60, 30), density=0.2, format="csr", rng=np.random.default_rng(0))
     for rule in ("mean", "scale", "median"):
-        strategy = UniformKPCA(2, RBF(width=rule), n_samples=10, **SHOWN)
+        strategy = strategies.UniformKPCA(2, RBF(width=rule), n_samples=10, **SHOWN)
         widths = [width_of(strategy.fit(shards)) for shards in ([rows[:25], rows[25:]], np.split(rows.toarray(), [25]))]
         assert widths[0] == pytest.approx(widths[1], rel=1e-9)
-        expected = with_width(RBF(width=rule), rows).gamma
+        expected = numerics.with_width(RBF(width=rule), rows).gamma
         assert widths[0] == pytest.approx(expected, rel=0.3 if rule == "median" else 1e-12)
     assert isinstance(check_tables([rows], "rows", WidthClient.table)[0], SparseTable)
 
@@ -269,28 +242,27 @@ def test_a_rule_without_a_number_computes_nothing_and_leaves_no_trace_once_it_ha
     for use in (kernel.gram, kernel.diag, kernel.part, kernel.against, lambda X: kernel.settled(3)):
         with pytest.raises(InputError, match=r"RBF\(width='median', factor=0.2\) has no width yet: a strategy"):
             use(np.eye(3))
-    result = UniformKPCA(2, kernel, n_samples=10, **SHOWN).fit(np.array_split(TABLE, 2))
+    result = strategies.UniformKPCA(2, kernel, n_samples=10, **SHOWN).fit(np.array_split(TABLE, 2))
     assert result.model.kernel == RBF(gamma=width_of(result))
     for table in ({"type": "rbf", "gamma": 0.5}, {"type": "laplacian", "width": "mean", "gamma": None}):
-        strategy = DKPCA(2, kernel_from(table))
+        strategy = strategies.DKPCA(2, numerics.kernel_from(table))
         assert strategy.hyperparameters["kernel"] == table
-        assert DKPCA(**strategy.hyperparameters) == strategy
-    strategy = DKPCA(2, RBF(width="mean"))
+        assert strategies.DKPCA(**strategy.hyperparameters) == strategy
+    strategy = strategies.DKPCA(2, RBF(width="mean"))
     shards = divided(strategy)
     central = strategy.central(shards)
     assert central.eigenvalues_ == pytest.approx(
-        DKPCA(2, with_width(RBF(width="mean"), TABLE)).central(shards).eigenvalues_
+        strategies.DKPCA(2, numerics.with_width(RBF(width="mean"), TABLE)).central(shards).eigenvalues_
     )
     settled = strategy.as_run(result := strategy.fit(shards, reference=central))
     assert result.metrics == settled.judge(result, shards, central)
     new = divided(strategy, TABLE[:5] + 1)
-    np.testing.assert_array_equal(
-        strategy.transform(result.model, shards, new), settled.transform(result.model, shards, new)
-    )
+    placed, expected = (own.transform(result.model, shards, new) for own in (strategy, settled))
+    np.testing.assert_array_equal(placed, expected)
 
 
 def test_flowers_own_loop_settles_the_width_as_the_clients_join():
-    strategy = RFKKMeans(2, n_features=10, kernel=RBF(width="scale"))
+    strategy = strategies.RFKKMeans(2, n_features=10, kernel=RBF(width="scale"))
     shards = divided(strategy)
     expected = strategy.fit(shards)
     with simulated_sites(strategy.client, shards, share_rows=False) as (grid, _):
@@ -312,7 +284,7 @@ def test_rows_that_do_not_differ_give_no_width(name, rule):
         strategy.fit(divided(strategy, np.full((88, 8), 1e6 / 3)))
     if (name, rule) == ("DKPCA", "median"):
         with pytest.raises(InputError, match="rows = 1, but a median distance needs at least 2"):
-            DKPCA(1, RBF(width=rule)).fit([np.ones((1, 4)), np.zeros((1, 4))])
+            strategies.DKPCA(1, RBF(width=rule)).fit([np.ones((1, 4)), np.zeros((1, 4))])
 
 
 @pytest.mark.parametrize(
@@ -327,7 +299,7 @@ def test_rows_that_do_not_differ_give_no_width(name, rule):
 )
 def test_kernels_that_cannot_be(fields, text):
     with pytest.raises(InputError, match=text):
-        KERNELS["rbf"](**fields)
+        numerics.KERNELS["rbf"](**fields)
 
 
 def test_a_site_with_guards_answers_each_question_once_and_shows_no_group_of_few_rows():
@@ -347,7 +319,7 @@ def test_a_site_with_guards_answers_each_question_once_and_shows_no_group_of_few
 def test_named_sites_settle_the_width_under_their_policies(tmp_path):
     """Their gates hold the requests to the plan; without one in it, they are no more answered than another pair's."""
     nodes = vertical(tmp_path, **{"min-rows": "10"})
-    strategy = DKPCA(2, RBF(width="median", factor=2.0), local_components=5)
+    strategy = strategies.DKPCA(2, RBF(width="median", factor=2.0), local_components=5)
     result, grid = run_on(nodes, strategy)
     assert [row["phase"] for row in result.history if row["round"]] == ["MeasurePairs", "FindLocalEigenpairs"]
     assert b"MeasurePairs" in grid.wire
@@ -369,12 +341,12 @@ def test_named_sites_with_rows_of_their_own_show_groups_of_them_and_then_cluster
         np.save(tmp_path / f"{name}.npy", shard)
         own = {"name": name, "data": str(tmp_path / f"{name}.npy"), "out": str(tmp_path / name), "approve": "any"}
         nodes.append(own | LENIENT)
-    strategy = RFKKMeans(3, n_features=20, kernel=RBF(width="median"))
+    strategy = strategies.RFKKMeans(3, n_features=20, kernel=RBF(width="median"))
     result, _ = run_on(nodes, strategy)
     assert [row["phase"] for row in result.history if row["round"]][:2] == ["DescribeGroups", "EmbedRows"]
     np.testing.assert_array_equal(result.model.centers_, strategy.fit(shards).model.centers_)
     (line, *_) = [line for line in read_outbox(tmp_path / NAMES[0]).departures if line.request == "DescribeGroups"]
-    assert line.floats == 2 * 13 * count_groups(len(shards[0]))
+    assert line.floats == 2 * 13 * client.count_groups(len(shards[0]))
     run = spec("RFKKMeans", plan=strategy.plan_of_run(3, 0))
     assert reply_bounds(run, WidthClient.answers, shards[0].shape)["RowGroups"].floats == 2 * 13 * 128
 
@@ -383,11 +355,11 @@ def test_widths_over_a_grid_have_the_same_random_draws():
     """Frequencies but for their factor, and the rows that are drawn."""
     X = np.random.default_rng(0).standard_normal((20, 3))
     for kind, times in ((RBF, math.sqrt(7.0)), (Laplacian, 7.0)):
-        narrow, wide = (RandomFeatures(kind(gamma), 12, seed=3).map(3) for gamma in (7.0, 1.0))
+        narrow, wide = (numerics.RandomFeatures(kind(gamma), 12, seed=3).map(3) for gamma in (7.0, 1.0))
         np.testing.assert_allclose(narrow(X), wide(times * X), rtol=0, atol=1e-12)
     shards = np.array_split(TABLE, 4)
     models = [
-        UniformKPCA(2, RBF(width="median", factor=factor), n_samples=10, **SHOWN).fit(shards, seed=1).model
+        strategies.UniformKPCA(2, RBF(width="median", factor=factor), n_samples=10, **SHOWN).fit(shards, seed=1).model
         for factor in (0.5, 2.0)
     ]
     np.testing.assert_array_equal(models[0].landmarks_, models[1].landmarks_)

@@ -22,10 +22,6 @@ def landmark_model(kernel=KERNELS[2], form=np.asarray):
     return LandmarkPCA(kernel, form(rows), rng.standard_normal((7, 3)), np.array([3.0, 1 / 3, 0.0]))
 
 
-def csr_model():
-    return landmark_model(form=sparse.csr_array)
-
-
 FORMS = pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 
 
@@ -125,37 +121,31 @@ UNREAD |= {"embedding.surplus": np.ones(3), "embedding.map_4": np.ones((13, 5))}
 """Arrays that a model of the other form may have, or none."""
 
 
-def feature_clusters():
-    return clusters_of(EMBEDDINGS["features"])
-
-
-def landmark_clusters():
-    return clusters_of(EMBEDDINGS["landmarks"])
-
-
-def featured_model():
-    return node_model(RBF(gamma=0.3), features=FEATURES)
-
-
+MODELS = {
+    "landmarks": landmark_model,
+    "csr": lambda: landmark_model(form=sparse.csr_array),
+    "peers": peer_model,
+    "node": node_model,
+    "node with features": lambda: node_model(RBF(gamma=0.3), features=FEATURES),
+    "clusters of features": lambda: clusters_of(EMBEDDINGS["features"]),
+    "clusters of landmarks": lambda: clusters_of(EMBEDDINGS["landmarks"]),
+}
+every_model = pytest.mark.parametrize("kind", MODELS)
 OTHER_ROWS = ("a row fewer", "a row more", "no rows")
-UNSEEN = {(name, "it is missing") for name in ("lagrangian_", "without_multipliers_")}  # known of recorded runs only
-UNSEEN_OF_CLUSTERS = {
+OF_PEERS = {(name, "it is missing") for name in ("lagrangian_", "without_multipliers_")}  # of no recorded run
+OF_CLUSTERS = {
     *((name, "it is missing") for name in ("eigenvalues_", "training_")),
     *itertools.product(("training_", "embedding.finish_1", "embedding.finish_2"), OTHER_ROWS),
     *itertools.product(("centers_",), OTHER_ROWS[:2]),
 }
+UNSEEN = {"peers": OF_PEERS} | dict.fromkeys(("clusters of features", "clusters of landmarks"), OF_CLUSTERS)
 """Damages that leave what might be another model."""
 
 
-@pytest.mark.parametrize(
-    ("model", "unseen"),
-    [
-        *((landmark_model, {}), (csr_model, {}), (peer_model, UNSEEN), (node_model, {})),
-        *((feature_clusters, UNSEEN_OF_CLUSTERS), (landmark_clusters, UNSEEN_OF_CLUSTERS)),
-    ],
-)
-def test_arrays_that_do_not_fit(tmp_path, model, unseen):
-    path = model().save(tmp_path / "model.npz")
+@every_model
+def test_arrays_that_do_not_fit(tmp_path, kind):
+    model, unseen = MODELS[kind](), UNSEEN.get(kind, ())
+    path = model.save(tmp_path / "model.npz")
     whole = contents(path)
     header, own = json.loads(str(whole["header"])), whole.keys() - {"header"}
     changes = [(name, how, damage(whole[name])) for name in own for how, damage in DAMAGES.items()]
@@ -165,30 +155,22 @@ def test_arrays_that_do_not_fit(tmp_path, model, unseen):
         header["arrays"] = [key for key in arrays if key != "header"]  # what the names alone would tell
         np.savez(path, **arrays | {"header": np.array(json.dumps(header))})
         if (name, how) in unseen:
-            type(model()).load(path)
+            type(model).load(path)
         else:
-            assert "damaged" in refused(path, type(model()).load), (how, name)
+            assert "damaged" in refused(path, type(model).load), (how, name)
             assert "damaged" in refused(path, load_model)
 
 
-ALLOWED = {
-    "rho": (None, 2.5, 4),
-    "components": (4,),
-    "features": (None,),
-    "columns": (4,),
-    "seed": ("missing", 0, 4),
-    "form": ("missing",),
-    "frequencies": ("missing",),
-}
+ALLOWED = {"rho": (None, 2.5, 4), "components": (4,), "features": (None,), "columns": (4,), "seed": ("missing", 0, 4)}
+ALLOWED |= dict.fromkeys(("form", "frequencies"), ("missing",))
 WRONG = ("missing", None, "x", -1, 0, 2.5, 4, [], {"type": "wave"})
 
 
-@pytest.mark.parametrize(
-    "model", [landmark_model, csr_model, peer_model, featured_model, feature_clusters, landmark_clusters]
-)
-def test_a_header_that_is_wrong(tmp_path, model):
+@every_model
+def test_a_header_that_is_wrong(tmp_path, kind):
     """In a field of its own; those of all models: test_models.py."""
-    path, load = model().save(tmp_path / "model.npz"), type(model()).load
+    model = MODELS[kind]()
+    path, load = model.save(tmp_path / "model.npz"), type(model).load
     whole = contents(path)
     header = json.loads(str(whole["header"]))
 
@@ -206,4 +188,4 @@ def test_a_header_that_is_wrong(tmp_path, model):
                 assert "damaged" in refusal(), (field, value)
                 table[field] = right
     header["model"] = "KernelPCA"
-    assert f"holds a KernelPCA model, not a {type(model()).__name__} model" in refusal()
+    assert f"holds a KernelPCA model, not a {type(model).__name__} model" in refusal()

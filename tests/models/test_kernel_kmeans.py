@@ -9,20 +9,8 @@ import scipy.sparse
 from scipy.spatial.distance import cdist
 from sklearn.datasets import make_blobs
 
+from fedkernel import models
 from fedkernel.ground import InputError
-from fedkernel.models import (
-    FeatureChain,
-    KernelKMeans,
-    KernelPCA,
-    clustering_objective,
-    compare_classes,
-    compare_kernel_kmeans,
-    compute_metrics,
-    kernel_kmeans,
-    nystroem_kernel_kmeans,
-    recover_error,
-    training_coordinates,
-)
 from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import RBF, Laplacian, Linear, Polynomial, RandomFeatures, assign, k_means
 
@@ -37,8 +25,8 @@ def rows(n, d=3, seed=0):
 def fitted(method, X, kernel, clusters, s, seed=0, m=20):
     """Return the exact model, or the one of landmarks."""
     if method == "exact":
-        return kernel_kmeans(X, kernel, clusters, s, seed)
-    return nystroem_kernel_kmeans(X, kernel, clusters, s, n_landmarks=m, seed=seed)
+        return models.kernel_kmeans(X, kernel, clusters, s, seed)
+    return models.nystroem_kernel_kmeans(X, kernel, clusters, s, n_landmarks=m, seed=seed)
 
 
 def best_of_rank(K, s):
@@ -52,7 +40,7 @@ def best_of_rank(K, s):
 def test_the_embedding_is_the_leading_eigenvectors_times_their_roots(kernel, s):
     X = rows(60)
     K = kernel.gram(X)
-    model = kernel_kmeans(X, kernel, 3, s)
+    model = models.kernel_kmeans(X, kernel, 3, s)
     values = np.linalg.eigvalsh(K)[::-1][:s]
     scale = values[0]
     np.testing.assert_allclose(model.eigenvalues_, values, atol=1e-13 * scale)
@@ -74,8 +62,8 @@ def test_training_rows_are_embedded_and_labelled_as_in_training(kernel, method):
 
 def test_the_linear_kernel_with_all_components_is_k_means():
     X, blob = make_blobs(150, 3, centers=4, cluster_std=0.5, random_state=1)
-    model = kernel_kmeans(X, Linear(), 4, 3)
-    assert compare_classes(model.predict(X), blob) == pytest.approx({"nmi": 1.0, "ari": 1.0})
+    model = models.kernel_kmeans(X, Linear(), 4, 3)
+    assert models.compare_classes(model.predict(X), blob) == pytest.approx({"nmi": 1.0, "ari": 1.0})
     # The embedding turns the rows, and keeps every distance.
     np.testing.assert_allclose(cdist(model.training_, model.training_), cdist(X, X), atol=1e-10)
     means = np.array([X[model.predict(X) == label].mean(axis=0) for label in range(4)])
@@ -104,7 +92,7 @@ def test_the_best_of_several_starts_counts_and_the_same_seed_gives_the_same_bits
 @pytest.mark.parametrize("seed", [0, 1])
 def test_landmarks_give_the_best_of_their_rank_of_the_approximation(kernel, m, s, seed):
     X = rows(50)
-    model = nystroem_kernel_kmeans(X, kernel, 1, s, n_landmarks=m, seed=seed)
+    model = models.nystroem_kernel_kmeans(X, kernel, 1, s, n_landmarks=m, seed=seed)
     Y = model.embedding.landmarks
     assert Y.shape == (m, 3)
     assert len(np.unique(Y, axis=0)) == m
@@ -147,6 +135,9 @@ def test_low_rank_leaves_numbers_and_labels(X, kernel, rank, m, s):
     assert set(labels) == set(range(len(model.centers_)))
 
 
+MOST = "n_components = 3, but must be at most the number of landmarks, n_landmarks = "
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -154,26 +145,17 @@ def test_low_rank_leaves_numbers_and_labels(X, kernel, rank, m, s):
         ({"n_clusters": 9}, "n_clusters = 9"),
         ({"n_components": 0}, "n_components = 0, but must be from 1 to the number of rows, 8"),
         ({"n_components": 9}, "n_components = 9"),
+        *(({"n_landmarks": m}, f"{MOST}{m}") for m in (0, 2)),
+        ({"n_landmarks": 9}, "n_landmarks = 9, but must be at most the number of rows, 8"),
     ],
 )
 def test_numbers_out_of_range_are_refused(options, text):
     fields = {"n_clusters": 2, "n_components": 3} | options
     with pytest.raises(InputError, match=text):
-        kernel_kmeans(rows(8), RBF(width="columns"), **fields)
-    with pytest.raises(InputError, match=text):
-        nystroem_kernel_kmeans(rows(8), RBF(width="columns"), n_landmarks=5, **fields)
-
-
-@pytest.mark.parametrize(
-    ("m", "text"),
-    [
-        *((m, f"n_components = 3, but must be at most the number of landmarks, n_landmarks = {m}") for m in (0, 2)),
-        (9, "n_landmarks = 9, but must be at most the number of rows, 8"),
-    ],
-)
-def test_landmarks_out_of_range_are_refused(m, text):
-    with pytest.raises(InputError, match=text):
-        nystroem_kernel_kmeans(rows(8), RBF(width="columns"), 2, 3, n_landmarks=m)
+        models.nystroem_kernel_kmeans(rows(8), RBF(width="columns"), **{"n_landmarks": 5} | fields)
+    if "n_landmarks" not in options:
+        with pytest.raises(InputError, match=text):
+            models.kernel_kmeans(rows(8), RBF(width="columns"), **fields)
 
 
 @pytest.mark.parametrize(("r", "s"), [(3, 3), (1, 4), (6, 2), (0, 2), (2, 0), (15, 12)])
@@ -181,8 +163,8 @@ def test_landmarks_out_of_range_are_refused(m, text):
 def test_the_recover_error_is_that_of_the_matrices(n, r, s):
     H, E = rows(n, r), rows(n, s, seed=1)
     explicit = sum((H[i] @ H[j] - E[i] @ E[j]) ** 2 for i in range(n) for j in range(n)) / n**2
-    assert recover_error(H, E) == pytest.approx(explicit, rel=1e-11, abs=1e-28)
-    assert recover_error(E, H) == pytest.approx(explicit, rel=1e-11, abs=1e-28)
+    assert models.recover_error(H, E) == pytest.approx(explicit, rel=1e-11, abs=1e-28)
+    assert models.recover_error(E, H) == pytest.approx(explicit, rel=1e-11, abs=1e-28)
 
 
 @pytest.mark.parametrize("share", [1e-3, 1e-6, 1e-9, 1e-12])
@@ -190,41 +172,38 @@ def test_the_recover_error_keeps_the_digits_of_small_errors(share):
     # H = (1 + share) E differs by (2 share + share^2) E E^T; squares of norms would cancel below 1e-16.
     E = rows(25, 3)
     expected = ((2 * share + share**2) * np.linalg.norm(E @ E.T) / 25) ** 2
-    assert recover_error((1 + share) * E, E) == pytest.approx(expected, rel=1e-3)
-
-
-def test_other_numbers_of_rows_are_refused():
+    assert models.recover_error((1 + share) * E, E) == pytest.approx(expected, rel=1e-3)
     with pytest.raises(InputError, match="the model has 5 rows, but the reference 6"):
-        recover_error(np.ones((5, 2)), np.ones((6, 2)))
+        models.recover_error(np.ones((5, 2)), np.ones((6, 2)))
 
 
 @pytest.mark.parametrize("form", ["exact", "landmarks", "features", "sparse"])
 def test_the_objective_is_equation_1_of_the_paper_whatever_approximates_the_kernel(form):
     X, kernel = rows(40), RBF(gamma=0.2)
     if form == "features":
-        embedding = FeatureChain(RandomFeatures(kernel, 6, seed=1), 3)
-        model = KernelKMeans(np.vstack([embedding(X)[:3], np.full(6, 9.0)]), embedding)  # of the fourth there is no row
+        embedding = models.FeatureChain(RandomFeatures(kernel, 6, seed=1), 3)
+        centers = np.vstack([embedding(X)[:3], np.full(6, 9.0)])  # of the fourth there is no row
+        model = models.KernelKMeans(centers, embedding)
     elif form == "landmarks":
-        model = nystroem_kernel_kmeans(X, kernel, 4, 3, n_landmarks=9)
+        model = models.nystroem_kernel_kmeans(X, kernel, 4, 3, n_landmarks=9)
     else:
         X = scipy.sparse.csr_array(X) if form == "sparse" else X
-        model = kernel_kmeans(X, kernel, 4, 3)
+        model = models.kernel_kmeans(X, kernel, 4, 3)
     K = naive.kernel_matrix(rows(40), rows(40), "rbf", 0.2)
     expected = naive.clustering_objective(K, model.predict(X)) / 40
     parts = [X[:25], X[25:26], X[26:]]
-    assert clustering_objective(model, parts) == pytest.approx(expected, rel=1e-12)
-    assert compute_metrics(["nmi", "clustering_objective"], model, parts) == {
-        "clustering_objective": pytest.approx(expected)
-    }
+    assert models.clustering_objective(model, parts) == pytest.approx(expected, rel=1e-12)
+    measured = models.compute_metrics(["nmi", "clustering_objective"], model, parts)
+    assert measured == {"clustering_objective": pytest.approx(expected)}
 
 
 def test_the_objective_of_plain_k_means_is_its_cost():
     X, _ = make_blobs(1000, 3, centers=4, random_state=1)
-    model = kernel_kmeans(X, Linear(), 4, 3)
+    model = models.kernel_kmeans(X, Linear(), 4, 3)
     cost = assign(X, np.array([X[model.predict(X) == label].mean(axis=0) for label in range(4)]))[1].mean()
-    assert clustering_objective(model, [X]) == pytest.approx(cost, rel=1e-9)
+    assert models.clustering_objective(model, [X]) == pytest.approx(cost, rel=1e-9)
     with pytest.raises(InputError, match="needs a KernelKMeans model, not a KernelPCA"):
-        clustering_objective(KernelPCA(np.ones(1), np.ones((9, 1)) / 3, Linear()), [X])
+        models.clustering_objective(models.KernelPCA(np.ones(1), np.ones((9, 1)) / 3, Linear()), [X])
 
 
 def test_a_division_is_compared_whatever_the_names_and_without_rows_whose_class_is_unknown():
@@ -232,31 +211,31 @@ def test_a_division_is_compared_whatever_the_names_and_without_rows_whose_class_
     names = np.array(["d", "a", "c", "b"])[classes]
     unknown = np.where(np.arange(300) % 7 == 0, None, names)
     for labels in (3 - classes, names, unknown):
-        assert compare_classes(classes, labels) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
-    assert compare_classes(np.zeros(5), np.arange(5)) == {"nmi": 0.0, "ari": 0.0}
-    assert compare_classes(classes[:2], [None, None]) == {}
+        assert models.compare_classes(classes, labels) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
+    assert models.compare_classes(np.zeros(5), np.arange(5)) == {"nmi": 0.0, "ari": 0.0}
+    assert models.compare_classes(classes[:2], [None, None]) == {}
 
 
 def test_a_model_is_compared_with_the_reference_on_its_training_rows_and_with_none_without_them():
     X, _ = make_blobs(90, 3, centers=3, cluster_std=1.5, random_state=0)
-    reference = kernel_kmeans(X, RBF(gamma=0.05), 3, 4)
-    model = nystroem_kernel_kmeans(X, RBF(gamma=0.05), 3, 4, n_landmarks=6)
+    reference = models.kernel_kmeans(X, RBF(gamma=0.05), 3, 4)
+    model = models.nystroem_kernel_kmeans(X, RBF(gamma=0.05), 3, 4, n_landmarks=6)
     H, E = model.training_, reference.training_
     expected = {
         "recover_error": np.linalg.norm(H @ H.T - E @ E.T) ** 2 / 90**2,
-        "nmi_central": compare_classes(model.predict(X), reference.predict(X))["nmi"],
+        "nmi_central": models.compare_classes(model.predict(X), reference.predict(X))["nmi"],
     }
     shards = [X[:20], X[20:21], X[21:]]
     elsewhere = dataclasses.replace(model, training_=None)  # the rows' coordinates stayed with the sites
     for form in (model, elsewhere):
-        assert compare_kernel_kmeans(form, reference, shards) == pytest.approx(expected, rel=1e-9)
+        assert models.compare_kernel_kmeans(form, reference, shards) == pytest.approx(expected, rel=1e-9)
     assert expected["recover_error"] > 1e-6
-    itself = compare_kernel_kmeans(reference, reference, shards)
+    itself = models.compare_kernel_kmeans(reference, reference, shards)
     assert itself == {"recover_error": pytest.approx(0.0, abs=1e-28), "nmi_central": pytest.approx(1.0)}
     X = rows(10)
-    model = kernel_kmeans(X, RBF(width="columns"), 2, 2)
-    assert training_coordinates(model) is model.training_
-    bare = KernelKMeans(model.centers_, Landmarks(RBF(width="columns"), X, np.ones((10, 2))))
-    for call in (lambda: training_coordinates(bare), lambda: compare_kernel_kmeans(model, bare, [X])):
+    model = models.kernel_kmeans(X, RBF(width="columns"), 2, 2)
+    assert models.training_coordinates(model) is model.training_
+    bare = models.KernelKMeans(model.centers_, Landmarks(RBF(width="columns"), X, np.ones((10, 2))))
+    for call in (lambda: models.training_coordinates(bare), lambda: models.compare_kernel_kmeans(model, bare, [X])):
         with pytest.raises(InputError, match=r"has no coordinates .* central\(shards\)"):
             call()

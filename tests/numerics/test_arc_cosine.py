@@ -37,13 +37,11 @@ def by_quadrature(degree, x, y):
     norms = np.linalg.norm(x), np.linalg.norm(y)
     unit = x / norms[0], y / norms[1]
     theta = 2 * math.atan2(np.linalg.norm(unit[0] - unit[1]), np.linalg.norm(unit[0] + unit[1]))
-    angular = scipy.integrate.quad(
-        lambda phi: (math.cos(phi) * math.cos(phi - theta)) ** degree,
-        theta - math.pi / 2,
-        math.pi / 2,
-        epsabs=1e-14,
-        epsrel=1e-13,
-    )[0]
+
+    def product(phi):
+        return (math.cos(phi) * math.cos(phi - theta)) ** degree
+
+    angular, _ = scipy.integrate.quad(product, theta - math.pi / 2, math.pi / 2, epsabs=1e-14, epsrel=1e-13)
     return 2 / (2 * math.pi) * 2**degree * math.factorial(degree) * angular * (norms[0] * norms[1]) ** degree
 
 

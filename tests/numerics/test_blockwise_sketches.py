@@ -69,14 +69,9 @@ def test_rows_are_drawn_without_replacement_and_only_blocks_with_one_of_them_are
     """Of all pairs by the definition."""
     weights = {(block, row): w for block, rows in enumerate(BLOCKS) for row, w in enumerate(rows) if w}
     total, draws = SUMS.sum(), 1500
-    expected = {
-        frozenset((a, b)): draws
-        * weights[a]
-        * weights[b]
-        / total
-        * (1 / (total - weights[a]) + 1 / (total - weights[b]))
-        for a, b in itertools.combinations(weights, 2)
-    }
+    expected = {}
+    for (a, v), (b, w) in itertools.combinations(weights.items(), 2):
+        expected[frozenset((a, b))] = draws * v * w / total * (1 / (total - v) + 1 / (total - w))
     assert sum(expected.values()) == pytest.approx(draws)
     pairs = Counter(frozenset(drawn_distinct(2, seed)) for seed in range(draws))
     assert set(pairs) <= set(expected)

@@ -12,35 +12,17 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
+from fedkernel import numerics
 from fedkernel.ground import InputError, all_finite
-from fedkernel.numerics import (
-    RBF,
-    center_gram,
-    center_rows,
-    eigenpairs_above,
-    eigenpairs_of_factor_above,
-    fix_signs,
-    leading_eigenpairs,
-    leading_eigenpairs_of_factor,
-    linalg,
-    pack_symmetric,
-    sin_theta_error,
-    symmetric_by_rows,
-    transposed_product,
-    unpack_symmetric,
-    whitening,
-)
 from fedkernel.numerics.block_lanczos import block_lanczos
 
 
 @pytest.fixture
 def lanczos(monkeypatch):
     """Make Lanczos the choice at the sizes of these tests."""
-    monkeypatch.setattr(linalg, "LANCZOS_SIZE", 10)
-    monkeypatch.setattr(linalg, "FACTOR_LANCZOS_SIZE", 10)
-    monkeypatch.setattr(linalg, "LANCZOS_PART", 6)
-    monkeypatch.setattr(linalg, "LANCZOS_PRODUCTS", 40)
-    monkeypatch.setattr(linalg, "LANCZOS_WIDTH", 4)
+    low = {"LANCZOS_SIZE": 10, "FACTOR_LANCZOS_SIZE": 10, "LANCZOS_PART": 6, "LANCZOS_PRODUCTS": 40, "LANCZOS_WIDTH": 4}
+    for name, size in low.items():
+        monkeypatch.setattr(numerics.linalg, name, size)
 
 
 @pytest.fixture(params=["lapack", "lanczos"])
@@ -54,46 +36,46 @@ def solver(request):
 def test_leading_pairs_of_known_spectra(solver, name):
     A = symmetric(SPECTRA[name])
     for kind, k in itertools.product((np.asarray, aslinearoperator, np.asfortranarray), (1, 2, 5, 10, N)):
-        assert_leading(leading_eigenpairs(kind(A), k), A, k)
+        assert_leading(numerics.leading_eigenpairs(kind(A), k), A, k)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-20, 1e200])
 @pytest.mark.parametrize("kind", [np.asarray, aslinearoperator, lambda A: np.kron(A, np.eye(2))[::2, ::2]])
 def test_scale_does_not_matter(solver, scale, kind):
     A = symmetric(SPECTRA["indefinite"]) * scale
-    assert_leading(leading_eigenpairs(kind(A), 4), A, 4)
+    assert_leading(numerics.leading_eigenpairs(kind(A), 4), A, 4)
 
 
 @given(hnp.arrays(float, st.integers(1, 12), elements=st.integers(-3, 3)), st.integers(0, 5), st.data())
 def test_integer_spectra_with_many_ties(spectrum, seed, data):
     k = data.draw(st.integers(1, len(spectrum)))
     A = symmetric(spectrum, seed)
-    assert_leading(leading_eigenpairs(A, k), A, k)
+    assert_leading(numerics.leading_eigenpairs(A, k), A, k)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, aslinearoperator])
 def test_the_same_call_gives_the_same_bits_and_fixed_signs(solver, kind):
     A = symmetric(SPECTRA["repeated"])
-    first, second = (leading_eigenpairs(kind(A), 6) for _ in range(2))
+    first, second = (numerics.leading_eigenpairs(kind(A), 6) for _ in range(2))
     assert np.array_equal(first.values, second.values)
     assert np.array_equal(first.vectors, second.vectors)
-    assert np.array_equal(first.vectors, fix_signs(first.vectors))
+    assert np.array_equal(first.vectors, numerics.fix_signs(first.vectors))
 
 
 @pytest.mark.parametrize("kind", [np.asarray, aslinearoperator])
 def test_lapack_decides_where_lanczos_does_not_converge(lanczos, monkeypatch, kind):
     calls = []
-    monkeypatch.setattr(linalg, "block_lanczos", lambda *args, **options: calls.append(options))
+    monkeypatch.setattr(numerics.linalg, "block_lanczos", lambda *args, **options: calls.append(options))
     A = symmetric(SPECTRA["flat"])
-    assert_leading(leading_eigenpairs(kind(A), 3), A, 3)
+    assert_leading(numerics.leading_eigenpairs(kind(A), 3), A, 3)
     assert calls == [{"width": 4, "products": 40 * N}]
 
 
 @pytest.mark.parametrize("name", ["decaying", "flat", "indefinite", "negative", "rank 3"])
 def test_lanczos_needs_no_help_with_ordinary_spectra(lanczos, monkeypatch, name):
-    monkeypatch.setattr(linalg, "_lapack", None)
+    monkeypatch.setattr(numerics.linalg, "_lapack", None)
     A = symmetric(SPECTRA[name])
-    assert_leading(leading_eigenpairs(A, 3), A, 3)
+    assert_leading(numerics.leading_eigenpairs(A, 3), A, 3)
 
 
 def test_lanczos_ends_soon_after_the_pairs_have_converged():
@@ -109,16 +91,16 @@ def test_nothing_is_above_where_all_was_found_and_a_copy_that_was_missed_is(seed
     A = symmetric(np.r_[[1.0, 1.0, 0.6], 0.3 * 0.5 ** np.arange(N - 3)])
     found, start = scipy.linalg.eigh(A)[1][:, :-4:-1].copy(), np.random.default_rng(seed).standard_normal((1, N))
     for V, is_above in ((found, False), (found[:, 1:], True)):
-        assert linalg._overlooks_larger(0.6, lambda q: q @ A, V, start, size=1.0, products=30) == is_above
+        assert numerics.linalg._overlooks_larger(0.6, lambda q: q @ A, V, start, size=1.0, products=30) == is_above
 
 
 def test_a_missed_copy_of_an_eigenvalue_is_noticed(lanczos, monkeypatch):
     A = symmetric(np.r_[[1.0] * 6, 0.9, np.linspace(0.5, 0, N - 7)])
     missing = scipy.linalg.eigh(A)[1][:, [-1, -2, -3, -4, -7]]
     # four copies of 1, and 0.9 in place of the others
-    monkeypatch.setattr(linalg, "block_lanczos", lambda *_, **__: (np.array([1, 1, 1, 1, 0.9]) / 8, missing.T))
-    monkeypatch.setattr(linalg, "_power_of_two", lambda A: 8.0)
-    assert_leading(leading_eigenpairs(A, 5), A, 5)
+    monkeypatch.setattr(numerics.linalg, "block_lanczos", lambda *_, **__: (np.array([1, 1, 1, 1, 0.9]) / 8, missing.T))
+    monkeypatch.setattr(numerics.linalg, "_power_of_two", lambda A: 8.0)
+    assert_leading(numerics.leading_eigenpairs(A, 5), A, 5)
 
 
 # Spectra of M eigenvalues with copies, and how many are asked for: Lanczos from one start sees one copy, and rounding
@@ -147,25 +129,19 @@ COPIES = {
 def test_no_copy_is_missed(lanczos, name, seed):
     spectrum, k = COPIES[name]
     A = symmetric(spectrum, seed)
-    assert_leading(leading_eigenpairs(A, k), A, k)
+    assert_leading(numerics.leading_eigenpairs(A, k), A, k)
 
 
-def counting(A):
-    """Return the matrix as an operator, and the list of the numbers of vectors that each of its products has had."""
-    products = []
-    return LinearOperator(
-        A.shape, lambda x: A @ x, matmat=lambda X: (products.append(X.shape[1]), A @ X)[1], dtype=float
-    ), products
-
-
-def test_few_products_settle_a_kernel_matrix(lanczos, monkeypatch):
+def test_few_products_settle_a_kernel_matrix_and_one_that_is_not_finite_is_refused(lanczos, monkeypatch):
     # Ten clusters: what is left of such a spectrum is far smaller than its first eigenvalues.
-    monkeypatch.setattr(linalg, "LANCZOS_WIDTH", 8)
+    monkeypatch.setattr(numerics.linalg, "LANCZOS_WIDTH", 8)
     X = np.random.default_rng(0).standard_normal((600, 10)) + 9 * np.repeat(np.eye(10), 60, axis=0)
-    A = RBF(gamma=0.001).gram(X)
-    operator, products = counting(A)
-    assert_leading(leading_eigenpairs(operator, 10), A, 10)
+    A, products = numerics.RBF(gamma=0.001).gram(X), []
+    count = {"matmat": lambda X: (products.append(X.shape[1]), A @ X)[1], "dtype": float}
+    assert_leading(numerics.leading_eigenpairs(LinearOperator(A.shape, lambda x: A @ x, **count), 10), A, 10)
     assert sum(products) < 120  # of which 10 check the pairs
+    with pytest.raises(InputError, match="not finite"):
+        numerics.leading_eigenpairs(LinearOperator((N, N), matvec=lambda x: x * np.nan, dtype=float), 1)
 
 
 def test_the_matrix_is_kept(solver):
@@ -173,10 +149,10 @@ def test_the_matrix_is_kept(solver):
         A = np.array(symmetric(SPECTRA["flat"]), order=order)
         before = A.copy()
         for k in (3, N):
-            leading_eigenpairs(A, k)
-            leading_eigenpairs_of_factor(A, k)
-        eigenpairs_above(A, 0.9)
-        eigenpairs_of_factor_above(A, 0.9)
+            numerics.leading_eigenpairs(A, k)
+            numerics.leading_eigenpairs_of_factor(A, k)
+        numerics.eigenpairs_above(A, 0.9)
+        numerics.eigenpairs_of_factor_above(A, 0.9)
         assert np.array_equal(A, before)
 
 
@@ -187,24 +163,23 @@ def test_memory_is_one_more_matrix_for_lapack_and_none_for_lanczos_and_a_factor(
     def peak(solve, matrix):
         return peak_of(lambda: solve(matrix, 5))[0] / size
 
-    assert 1.0 <= peak(leading_eigenpairs, A) < 1.15
-    assert peak(leading_eigenpairs_of_factor, A[:, :4]) < 0.1
-    monkeypatch.setattr(linalg, "LANCZOS_SIZE", 500)
-    assert peak(leading_eigenpairs, A) < 0.3  # some 130 vectors
+    assert 1.0 <= peak(numerics.leading_eigenpairs, A) < 1.15
+    assert peak(numerics.leading_eigenpairs_of_factor, A[:, :4]) < 0.1
+    monkeypatch.setattr(numerics.linalg, "LANCZOS_SIZE", 500)
+    assert peak(numerics.leading_eigenpairs, A) < 0.3  # some 130 vectors
 
 
 def test_pairs_that_lapack_leaves_rough_are_not_believed(monkeypatch):
     A = symmetric(SPECTRA["flat"])
-    eigh = scipy.linalg.eigh
-    drivers = []
+    eigh, drivers = scipy.linalg.eigh, []
 
     def losing(matrix, driver, **options):
         drivers.append(driver)
         values, vectors = eigh(matrix, driver=driver, **options)
         return (values[1:], vectors[:, 1:]) if driver == "evx" else (values, vectors)
 
-    monkeypatch.setattr(linalg.scipy.linalg, "eigh", losing)
-    pairs = leading_eigenpairs(A, 3)
+    monkeypatch.setattr(numerics.linalg.scipy.linalg, "eigh", losing)
+    pairs = numerics.leading_eigenpairs(A, 3)
     monkeypatch.undo()
     assert drivers == ["evx", "evd"]
     assert_leading(pairs, A, 3)
@@ -213,19 +188,19 @@ def test_pairs_that_lapack_leaves_rough_are_not_believed(monkeypatch):
 @pytest.mark.parametrize(
     ("solve", "A", "k", "text"),
     [
-        (leading_eigenpairs, np.eye(3), 0, "k = 0 .*between 1 and n = 3"),
-        (leading_eigenpairs, np.eye(3), 4, "k = 4 .*between 1 and n = 3"),
-        (leading_eigenpairs, np.ones((2, 3)), 1, r"\(2, 3\).*square"),
-        (leading_eigenpairs, np.ones(3), 1, r"\(3,\).*square"),
-        (leading_eigenpairs, np.diag([1.0, np.nan]), 1, "not finite"),
-        (leading_eigenpairs, np.diag([1.0, -np.inf]), 1, "not finite"),
-        (leading_eigenpairs, aslinearoperator(np.ones((2, 3))), 1, "square"),
-        (leading_eigenpairs, aslinearoperator(np.diag([1.0, np.nan])), 1, "not finite"),
-        (leading_eigenpairs_of_factor, np.ones((3, 2)), 4, "k = 4"),
-        (leading_eigenpairs_of_factor, np.ones((3, 2)), 0, "k = 0"),
-        (leading_eigenpairs_of_factor, np.ones(3), 1, "two dimensions"),
-        (leading_eigenpairs_of_factor, np.full((3, 2), np.nan), 1, "not finite"),
-        (leading_eigenpairs_of_factor, np.full((3, 2), 1e200), 1, "overflows"),
+        (numerics.leading_eigenpairs, np.eye(3), 0, "k = 0 .*between 1 and n = 3"),
+        (numerics.leading_eigenpairs, np.eye(3), 4, "k = 4 .*between 1 and n = 3"),
+        (numerics.leading_eigenpairs, np.ones((2, 3)), 1, r"\(2, 3\).*square"),
+        (numerics.leading_eigenpairs, np.ones(3), 1, r"\(3,\).*square"),
+        (numerics.leading_eigenpairs, np.diag([1.0, np.nan]), 1, "not finite"),
+        (numerics.leading_eigenpairs, np.diag([1.0, -np.inf]), 1, "not finite"),
+        (numerics.leading_eigenpairs, aslinearoperator(np.ones((2, 3))), 1, "square"),
+        (numerics.leading_eigenpairs, aslinearoperator(np.diag([1.0, np.nan])), 1, "not finite"),
+        (numerics.leading_eigenpairs_of_factor, np.ones((3, 2)), 4, "k = 4"),
+        (numerics.leading_eigenpairs_of_factor, np.ones((3, 2)), 0, "k = 0"),
+        (numerics.leading_eigenpairs_of_factor, np.ones(3), 1, "two dimensions"),
+        (numerics.leading_eigenpairs_of_factor, np.full((3, 2), np.nan), 1, "not finite"),
+        (numerics.leading_eigenpairs_of_factor, np.full((3, 2), 1e200), 1, "overflows"),
     ],
 )
 def test_bad_matrices_are_refused(solve, A, k, text):
@@ -243,42 +218,36 @@ def test_every_entry_that_is_not_finite_is_seen_whatever_stands_beside_it(bad):
         assert not all_finite(values)
 
 
-def test_lanczos_refuses_an_operator_that_is_not_finite(lanczos):
-    with pytest.raises(InputError, match="not finite"):
-        leading_eigenpairs(LinearOperator((N, N), matvec=lambda x: x * np.nan, dtype=float), 1)
-
-
 @pytest.mark.parametrize(("n", "r"), [(20, 1), (20, 6), (20, 20), (6, 20), (1, 3), (20, 0)])
 def test_factor_agrees_with_the_full_product(n, r):
     F = np.random.default_rng(1).standard_normal((n, r))
     for k in {1, min(3, n), n}:
-        pairs = leading_eigenpairs_of_factor(F, k)
+        pairs = numerics.leading_eigenpairs_of_factor(F, k)
         assert_leading(pairs, F @ F.T, k)
         assert (pairs.values >= 0).all()
 
 
 def test_a_factor_beyond_its_rank_is_completed_and_keeps_the_digits_of_small_eigenvalues():
     F = np.outer(np.arange(1.0, 31), [1.0, 2.0, -1.0])
-    pairs = leading_eigenpairs_of_factor(F, 12)
+    pairs = numerics.leading_eigenpairs_of_factor(F, 12)
     assert_leading(pairs, F @ F.T, 12)
     assert (pairs.values[3:] == 0).all()
-    assert_leading(leading_eigenpairs_of_factor(np.zeros((5, 2)), 4), np.zeros((5, 5)), 4)
+    assert_leading(numerics.leading_eigenpairs_of_factor(np.zeros((5, 2)), 4), np.zeros((5, 5)), 4)
     # The eigenvalue 1e-18 beside 1 is far below what F F^T can hold.
     Q, P = (np.linalg.qr(RANDOM.standard_normal((n, 3)))[0] for n in (40, 5))
     F = (Q * [1.0, 1e-4, 1e-9]) @ P.T
-    pairs = leading_eigenpairs_of_factor(F, 3)
+    pairs = numerics.leading_eigenpairs_of_factor(F, 3)
     np.testing.assert_allclose(pairs.values, [1.0, 1e-8, 1e-18], rtol=1e-6)
-    assert sin_theta_error(pairs.vectors, Q) < 1e-12
+    assert numerics.sin_theta_error(pairs.vectors, Q) < 1e-12
 
 
 def test_lanczos_serves_a_factor_only_where_its_digits_suffice(lanczos, monkeypatch):
-    used = []
-    svd = scipy.linalg.svd
+    used, svd = [], scipy.linalg.svd
     monkeypatch.setattr(scipy.linalg, "svd", lambda *args, **options: (used.append("svd"), svd(*args, **options))[1])
     Q, P = (np.linalg.qr(RANDOM.standard_normal((n, 20)))[0] for n in (N, 20))
     for root, k, expected in ((0.7, 3, []), (0.7, 1, []), (0.005, 3, ["svd"])):
         used.clear()
-        pairs = leading_eigenpairs_of_factor((Q * root ** np.arange(20)) @ P.T, k)
+        pairs = numerics.leading_eigenpairs_of_factor((Q * root ** np.arange(20)) @ P.T, k)
         np.testing.assert_allclose(pairs.values, root ** (2 * np.arange(k)), rtol=1e-9)
         assert used == expected
 
@@ -286,7 +255,7 @@ def test_lanczos_serves_a_factor_only_where_its_digits_suffice(lanczos, monkeypa
 @pytest.mark.parametrize("scale", [1e-200, 1e-100, 1e100])
 def test_factor_of_any_scale_has_right_vectors(scale):
     F = RANDOM.standard_normal((12, 3))
-    expected, pairs = leading_eigenpairs_of_factor(F, 3), leading_eigenpairs_of_factor(F * scale, 3)
+    expected, pairs = numerics.leading_eigenpairs_of_factor(F, 3), numerics.leading_eigenpairs_of_factor(F * scale, 3)
     np.testing.assert_allclose(pairs.vectors, expected.vectors, atol=1e-13)
     np.testing.assert_allclose(pairs.values, expected.values * scale * scale, rtol=1e-12)
 
@@ -300,21 +269,21 @@ def test_adaptive_number_is_the_smallest_allowed(solver, name):
         D = 1
         while D < N and spectrum[D] > ratio * spectrum[0]:
             D += 1
-        assert_leading(eigenpairs_above(A, ratio), A, D)
-        assert_leading(eigenpairs_above(aslinearoperator(A), ratio), A, D)
+        assert_leading(numerics.eigenpairs_above(A, ratio), A, D)
+        assert_leading(numerics.eigenpairs_above(aslinearoperator(A), ratio), A, D)
         if spectrum[-1] >= 0:
             root = np.linalg.qr(np.random.default_rng(0).standard_normal((N, N)))[0] * np.sqrt(spectrum)
-            assert_leading(eigenpairs_of_factor_above(root, ratio), A, D)
+            assert_leading(numerics.eigenpairs_of_factor_above(root, ratio), A, D)
             wide = np.hstack([root, np.zeros((N, 5))])
-            assert len(eigenpairs_of_factor_above(wide, ratio).values) == D
+            assert len(numerics.eigenpairs_of_factor_above(wide, ratio).values) == D
 
 
 def test_ratio_out_of_range_is_refused():
     for ratio in (-0.1, 1.0, np.nan):
         with pytest.raises(InputError, match=r"ratio = .*at least 0 and less than 1"):
-            eigenpairs_above(np.eye(3), ratio)
+            numerics.eigenpairs_above(np.eye(3), ratio)
         with pytest.raises(InputError, match=r"ratio = "):
-            eigenpairs_of_factor_above(np.eye(3), ratio)
+            numerics.eigenpairs_of_factor_above(np.eye(3), ratio)
 
 
 @pytest.mark.parametrize(("tol", "rank"), [(0.1, 2), (1e-6, 5), (0.0, 7), (1e-20, 7)])
@@ -322,25 +291,25 @@ def test_whitening_makes_what_is_left_the_identity(tol, rank):
     # The last two are below the floor of n eps = 1.3e-14, which holds whatever the tolerance.
     spectrum = np.r_[4.0, 1.0, 1e-2, 1e-3, 1e-4, 1e-7, 1e-11, 1e-14, 0.0, np.zeros(N - 9)]
     A = np.diag(spectrum)
-    R = whitening(A, tol)
+    R = numerics.whitening(A, tol)
     assert R.shape == (N, rank)
     np.testing.assert_allclose(R.T @ A @ R, np.eye(rank), atol=1e-12)
     np.testing.assert_allclose(R.T @ R, np.diag(1 / spectrum[:rank]), rtol=1e-9)
     turned = symmetric(SPECTRA["decaying"])
-    R = whitening(turned, 1e-3)
+    R = numerics.whitening(turned, 1e-3)
     assert R.shape == (N, np.count_nonzero(SPECTRA["decaying"] > 1e-3))
     np.testing.assert_allclose(R.T @ turned @ R, np.eye(R.shape[1]), atol=1e-11)
-    assert whitening(np.zeros((4, 4)), 0.0).shape == (4, 0)
+    assert numerics.whitening(np.zeros((4, 4)), 0.0).shape == (4, 0)
     with pytest.raises(InputError, match=r"^products of rows fall to 1e-301, below 1e-300; use a"):
-        whitening(np.diag([1e-298, 1e-301]), 0.0)
+        numerics.whitening(np.diag([1e-298, 1e-301]), 0.0)
 
 
 @pytest.mark.parametrize("n", [1, 5, 300])
 def test_centring_is_that_of_the_features(n):
     X, Y = RANDOM.standard_normal((n, 4)) + 3, RANDOM.standard_normal((7, 4)) + 3
     K, K_new, before = X @ X.T, Y @ X.T, X @ X.T
-    column_means, mean = center_gram(K)
-    center_rows(K_new, column_means, mean)
+    column_means, mean = numerics.center_gram(K)
+    numerics.center_rows(K_new, column_means, mean)
     Xc, Yc = X - X.mean(axis=0), Y - X.mean(axis=0)
     np.testing.assert_allclose(K, Xc @ Xc.T, atol=1e-12)
     np.testing.assert_allclose(K_new, Yc @ Xc.T, atol=1e-12)
@@ -351,22 +320,22 @@ def test_centring_is_that_of_the_features(n):
 
 def test_centring_allocates_no_matrix():
     K = np.ones((1500, 1500))
-    assert peak_of(lambda: center_rows(K, *center_gram(K)))[0] < K.nbytes / 2
+    assert peak_of(lambda: numerics.center_rows(K, *numerics.center_gram(K)))[0] < K.nbytes / 2
 
 
 @pytest.mark.parametrize("n", [0, 1, 1024, 2500])
 def test_a_product_of_tall_arrays_is_that_of_their_blocks(n):
     A, B = RANDOM.standard_normal((n, 7)), RANDOM.standard_normal((n, 3))
     for tall in (A, np.asfortranarray(A)):
-        np.testing.assert_allclose(transposed_product(tall, B), A.T @ B, atol=1e-12)
+        np.testing.assert_allclose(numerics.transposed_product(tall, B), A.T @ B, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 60])
 def test_a_packed_matrix_comes_back_bit_for_bit(n):
     A = symmetric(RANDOM.standard_normal(n)) if n else np.zeros((0, 0))
-    upper = pack_symmetric(A)
+    upper = numerics.pack_symmetric(A)
     assert upper.shape == (n * (n + 1) // 2,)
-    again = unpack_symmetric(upper)
+    again = numerics.unpack_symmetric(upper)
     assert (again.shape, again.dtype) == ((n, n), np.float64)
     assert again.tobytes() == A.tobytes()
     assert np.array_equal(upper, A[np.triu_indices(n)]), "its upper triangle, row after row"
@@ -376,17 +345,17 @@ def test_what_is_no_triangle_is_refused():
     triangles = {n * (n + 1) // 2 for n in range(8)}
     for size in set(range(30)) - triangles:
         with pytest.raises(InputError, match=rf"upper of shape \({size},\) .*n \(n \+ 1\) / 2 entries"):
-            unpack_symmetric(np.ones(size))
+            numerics.unpack_symmetric(np.ones(size))
     with pytest.raises(InputError, match=r"upper of shape \(2, 3\)"):
-        unpack_symmetric(np.ones((2, 3)))
+        numerics.unpack_symmetric(np.ones((2, 3)))
 
 
 @pytest.mark.parametrize("n", [1, 256, 300, 700])
 def test_a_symmetric_matrix_is_made_of_its_upper_triangle_and_some_rows(n):
     F = np.random.default_rng(0).standard_normal((n, 3))
-    peak, K = peak_of(lambda: symmetric_by_rows(n, lambda rows, columns: F[rows] @ F[columns].T))
+    peak, K = peak_of(lambda: numerics.symmetric_by_rows(n, lambda rows, columns: F[rows] @ F[columns].T))
     np.testing.assert_array_equal(K, K.T)
     np.testing.assert_allclose(K, F @ F.T, rtol=0, atol=1e-13)
     assert peak <= K.nbytes + 3 * 8 * 256 * n + 10**5
     with pytest.raises(InputError, match=rf"shape \(2, {n}\) is not that of rows 0 to {min(n, 256)}"):
-        symmetric_by_rows(n, lambda rows, columns: np.ones((2, n)))
+        numerics.symmetric_by_rows(n, lambda rows, columns: np.ones((2, n)))

@@ -1,6 +1,5 @@
 """Random features: their mean is the kernel, with the spread that theory says; structured frequencies; cosines."""
 
-import tracemalloc
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
+from allocation import peak_of
 from kernel_cases import rows
 
 from fedkernel.ground import InputError, generator
@@ -258,10 +258,7 @@ def test_no_more_memory_than_is_counted(columns, count):
     features = RandomFeatures(RBF(gamma=0.5), count, "cosine", frequencies="structured")
     X = scipy.sparse.csr_array((30, columns))
     features.map(columns)(X[:1])  # small Hadamard matrices are kept
-    tracemalloc.start()
-    features.map(columns)(X)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    peak, _ = peak_of(lambda: features.map(columns)(X))
     blocks = 2**20 + 8 * 30 * count  # of rows in cache, and the features
     assert peak <= 8 * features.memory_floats(columns) + 2 * blocks
 

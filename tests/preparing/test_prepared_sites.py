@@ -55,9 +55,8 @@ EVERYTHING = Prepare(scale="minmax", missing="median", indicator=True, categorie
 
 
 def test_sites_with_a_policy_prepare_their_files_as_simulated_ones_do(tmp_path):
-    result, grid, run = run_prepared(
-        list(horizontal_nodes(tmp_path, policy_for(EVERYTHING, CLUSTERS))), CLUSTERS, EVERYTHING
-    )
+    nodes = list(horizontal_nodes(tmp_path, policy_for(EVERYTHING, CLUSTERS)))
+    result, grid, run = run_prepared(nodes, CLUSTERS, EVERYTHING)
     expected = CLUSTERS.fit(frames(), prepare=EVERYTHING, seed=drawn_seed(result))
     np.testing.assert_array_equal(result.model.centers_, expected.model.centers_)
     assert result.columns == expected.columns
@@ -97,8 +96,7 @@ def test_a_site_answers_no_method_before_its_table_is_prepared_and_prepares_it_o
     with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="is not prepared yet"):
         CLUSTERS.run(grid, settings_of(run))
     take = TakePreparation(names=("a",), fill=np.zeros(1), center=np.zeros(1), scale=np.ones(1))
-    raw = RawTable({"a": np.arange(30.0)})
-    site = PrepareClient(raw, prepare=Prepare(), guards=Guards(), memory={})
+    site = guarded_site(np.arange(30.0))
     site.fit(*encode(take))
     with pytest.raises(InputError, match="answered before in this run"):
         site.fit(*encode(take))
@@ -169,9 +167,8 @@ def test_an_experiment_is_compared_with_the_central_answer_about_the_same_tables
 
 
 def guarded_site(values, min_rows=1, **prepare):
-    raw = RawTable({"a": values})
-    guards = Guards(table_share=1000)
-    return PrepareClient(raw, prepare=Prepare(**prepare), min_rows=min_rows, guards=guards, memory={})
+    more = {"min_rows": min_rows, "guards": Guards(table_share=1000), "memory": {}}
+    return PrepareClient(RawTable({"a": values}), prepare=Prepare(**prepare), **more)
 
 
 def test_thresholds_of_a_coordinator_s_choice_tell_no_more_of_a_column_than_its_quantiles():
@@ -219,11 +216,8 @@ def test_no_sum_leaves_that_is_about_a_few_cells(values, leaves, min_rows, fewes
     ],
 )
 def test_which_row_cannot_be_prepared_is_for_the_site_s_log(prepare, take, text):
-    raw = RawTable(
-        {"a": np.where(np.arange(30) == 3, -1.0, 1.0), "sex": np.array([*"fm" * 3, *"fx" * 12], dtype=object)}
-    )
-    if "categories" not in prepare:
-        raw = raw.select(["a"])
+    columns = {"a": np.where(np.arange(30) == 3, -1.0, 1.0), "sex": np.array([*"fm" * 3, *"fx" * 12], dtype=object)}
+    raw = RawTable(columns).select(["a", *prepare.get("categories", [])])
     request = TakePreparation(names=raw.names, **{name: np.ones(1) for name in ("fill", "center", "scale")} | take)
     with pytest.raises(OwnFileError, match=text) as caught:
         PrepareClient(raw, prepare=Prepare(**prepare), guards=Guards(), memory={}).fit(*encode(request))

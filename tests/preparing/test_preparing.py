@@ -47,8 +47,8 @@ def awkward(loader):
     return X
 
 
-def tables_of(X, prepare, sites=3):
-    return [TableToPrepare(RawTable.of_array(part), prepare) for part in np.array_split(X, sites)]
+def tables_of(parts, prepare):
+    return [TableToPrepare(RawTable.of_array(part), prepare) for part in parts]
 
 
 def pooled(X, prepare):
@@ -61,7 +61,8 @@ def pooled(X, prepare):
 def test_tables_come_out_as_scikit_learn_prepares_the_pooled_table(loader, scale):
     """A mean is a float: of a column at 1e6 it is off by 1e-10 for that alone, and scikit-learn's too."""
     X, prepare = awkward(loader), Prepare(scale=scale, missing="mean")
-    ours, theirs = np.vstack(prepare_centrally(tables_of(X, prepare), prepare, "horizontal")), pooled(X, prepare)
+    tables, theirs = tables_of(np.array_split(X, 3), prepare), pooled(X, prepare)
+    ours = np.vstack(prepare_centrally(tables, prepare, "horizontal"))
     ordinary = np.arange(X.shape[1]) != X.shape[1] - 4
     np.testing.assert_allclose(ours[:, ordinary], theirs[:, ordinary], rtol=0, atol=1e-10)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=len(X) * 1e6 * np.finfo(float).eps)
@@ -70,12 +71,11 @@ def test_tables_come_out_as_scikit_learn_prepares_the_pooled_table(loader, scale
 @pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.parametrize("missing", ["mean", "median"])
 def test_quantiles_are_off_by_half_a_percent_of_rank_at_most(loader, missing):
-    X, prepare = awkward(loader), Prepare(scale="robust", missing=missing, drift="ignore")
-    preparation = fitted_over(X, prepare)
+    X = awkward(loader)
+    preparation = fitted_over(X, scale="robust", missing=missing)
     if missing == "median":
         assert_ranks(X, np.column_stack([preparation.fill]), [0.5])
     filled = np.where(np.isnan(X), preparation.fill, X)
-    upper = preparation.center + preparation.scale  # the distance of the quartiles above the median
     exact = np.quantile(filled, [0.25, 0.75], axis=0)
     assert_ranks(filled, preparation.center[:, None], [0.5])
     # the distance of the quartiles lies between those of ranks half a percent off, either way
@@ -85,7 +85,7 @@ def test_quantiles_are_off_by_half_a_percent_of_rank_at_most(loader, missing):
     assert ((preparation.scale >= near[1] - near[0] - slack) | constant).all()
     assert ((preparation.scale <= far[1] - far[0] + slack) | constant).all()
     assert (np.abs(exact[1] - exact[0])[constant] <= slack[constant]).all()
-    assert np.isfinite(upper).all()
+    assert np.isfinite(preparation.center + preparation.scale).all()
 
 
 def test_the_median_of_values_that_repeat_is_the_value_itself():
@@ -94,16 +94,16 @@ def test_the_median_of_values_that_repeat_is_the_value_itself():
     columns = [rng.integers(0, 5, 301), rng.integers(-9, 9, 301) / 100, 1e6 + rng.integers(0, 3, 301)]
     X = np.column_stack([*columns, rng.choice([0.0, 1e9], 301, p=[0.6, 0.4])])
     X[::7, :3] = np.nan
-    fill = fitted_over(X, Prepare(missing="median", drift="ignore")).fill
+    fill = fitted_over(X, missing="median").fill
     np.testing.assert_array_equal(fill, np.nanquantile(X, 0.5, axis=0, method="inverted_cdf"))
 
 
 RANKS = (([0.2551, 0.7449], "higher"), ([0.2449, 0.7551], "lower"))
 
 
-def fitted_over(X, prepare):
+def fitted_over(X, **fields):
     """Return what three sites' sums come to."""
-    return PCA.fit(np.array_split(X, 3), prepare=prepare).preparation
+    return PCA.fit(np.array_split(X, 3), prepare=Prepare(drift="ignore", **fields)).preparation
 
 
 def assert_ranks(X, values, levels):
@@ -129,8 +129,7 @@ def test_however_rows_are_divided_and_cells_are_missing_the_pooled_answer_comes_
     X = 1 + spread * rng.standard_normal((sum(sizes), 3))
     X[1:][rng.random((len(X) - 1, 3)) < holes] = np.nan
     prepare = Prepare(scale=scale, missing="mean")
-    parts = np.split(X, np.cumsum(sizes)[:-1])
-    tables = [TableToPrepare(RawTable.of_array(part), prepare) for part in parts]
+    tables = tables_of(np.split(X, np.cumsum(sizes)[:-1]), prepare)
     expected = pooled(X, prepare)
     varies = np.where(np.isnan(X), np.nanmean(X, axis=0), X).std(axis=0)
     # a mean is rounded, by which a column moves that is divided by how much it varies, if it does
@@ -149,15 +148,11 @@ def test_a_table_alone_is_prepared_as_scikit_learn_does():
             np.testing.assert_allclose(ours, pooled(np.delete(X, 11, axis=1), prepare), rtol=0, atol=1e-10)
 
 
-ONE_EACH = list({type(case.strategy): case for case in CASES}.values())
-
-
-@pytest.mark.parametrize("case", ONE_EACH, ids=str)
+@pytest.mark.parametrize("case", {type(case.strategy): case for case in CASES}.values(), ids=str)
 def test_every_pair_takes_raw_tables_and_finds_what_it_finds_in_prepared_ones(case):
     strategy, prepare = case.strategy, Prepare(drift="ignore")
     shards = [3 * np.asarray(shard) + 1 for shard in case.shards()]
-    tables = [TableToPrepare(RawTable.of_array(X), prepare) for X in shards]
-    expected = strategy.fit(prepare_centrally(tables, prepare, strategy.partition))
+    expected = strategy.fit(prepare_centrally(tables_of(shards, prepare), prepare, strategy.partition))
     result = strategy.fit(shards, prepare=prepare)
     for name, array in vars(expected.model).items():
         if isinstance(array, np.ndarray):
@@ -236,9 +231,8 @@ def test_rows_are_known_by_a_column_of_ids_as_by_an_index(how):
     np.testing.assert_array_equal(result.model.eigenvectors_, expected.model.eigenvectors_)
     own = from_text(str(result.outputs[0]["preparation"]))
     assert own.names == tuple(with_ids("index")[0].columns)
-    np.testing.assert_array_equal(
-        strategy.fit(with_ids("index"), prepare=prepare, id="patient").model.eigenvectors_, expected.model.eigenvectors_
-    )
+    indexed = strategy.fit(with_ids("index"), prepare=prepare, id="patient")
+    np.testing.assert_array_equal(indexed.model.eigenvectors_, expected.model.eigenvectors_)
     for wrong, text in ((None, "both have a column 'patient' with unique"), ("id", "no such column; there")):
         with pytest.raises(InputError, match=text):
             strategy.fit(with_ids(how), prepare=prepare, id=wrong)
@@ -305,9 +299,8 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
         assert line.endswith("; one of them may have a different unit")
     assert "client 2" not in "".join(own).replace("this site (client 2)", "")
     assert "a different unit?" not in "".join(own)
-    assert next(row for row in result.history if row["phase"] == "TakePreparation")["values"] == {
-        "glucose at client 2": 18.0
-    }
+    (values,) = (row["values"] for row in result.history if row["phase"] == "TakePreparation")
+    assert values == {"glucose at client 2": 18.0}
     caplog.clear()
     for sites, drift in ((messy(1.0), "warn"), (messy(), "ignore")):
         PCA.fit(sites, prepare=Prepare(drift=drift))
@@ -317,8 +310,7 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
 def test_a_column_that_is_empty_at_one_site_is_told_there_and_compared_with_nothing(caplog):
     sites = messy(1.0)
     sites[1]["glucose"] = np.nan
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         result = PCA.fit(sites, prepare=Prepare(missing="mean"))
     assert result.findings == []
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
@@ -328,16 +320,10 @@ def test_a_column_that_is_empty_at_one_site_is_told_there_and_compared_with_noth
 
 def drawn(rng, rows, factor=1.0):
     """Three sites with columns that are normal, exponential, counts, lognormal and uniform."""
-    columns = [
-        rng.normal(5, 1, rows),
-        rng.exponential(size=rows),
-        rng.poisson(3.0, rows),
-        np.exp(rng.standard_normal(rows) / 2),
-        rng.uniform(size=rows),
-    ]
-    X = np.column_stack(columns).astype(float)
-    X[2 * rows // 3 :] *= factor
-    return [X[place : place + rows // 3] for place in (0, rows // 3, 2 * rows // 3)]
+    columns = [rng.normal(5, 1, rows), rng.exponential(size=rows), rng.poisson(3.0, rows)]
+    columns += [np.exp(rng.standard_normal(rows) / 2), rng.uniform(size=rows)]
+    first, second, third = np.split(np.column_stack(columns), 3)
+    return [first, second, factor * third]
 
 
 def found_in(sites):
@@ -408,15 +394,9 @@ def test_new_rows_are_prepared_as_those_before():
     ]
     projected = strategy.transform(result.model, shards, new, prepare=prepare)
     np.testing.assert_array_equal(projected, strategy.transform(result.model, *by_hand))
-    halves = [X[:60], X[60:120]]
+    halves, hollow = [X[:60], X[60:120]], np.where(np.arange(9 * 13).reshape(9, 13) == 0, np.nan, X[:9])
     with pytest.raises(ProtocolError, match="1 rows with empty cells; allowed: none"):
-        CLUSTERS.predict(CLUSTERS.fit(halves).model, halves, [new_rows(X), X[:9]], prepare=Prepare(missing="drop"))
-
-
-def new_rows(X):
-    rows = X[:9].copy()
-    rows[0, 0] = np.nan
-    return rows
+        CLUSTERS.predict(CLUSTERS.fit(halves).model, halves, [hollow, X[:9]], prepare=Prepare(missing="drop"))
 
 
 class GuardedClient(PrepareClient):
@@ -429,7 +409,7 @@ class GuardedClient(PrepareClient):
 @pytest.mark.parametrize("loader", LOADERS)
 def test_guards_let_every_quantile_be_found(loader, monkeypatch):
     X, prepare = awkward(loader), Prepare(scale="robust", missing="median")
-    tables = tables_of(X, prepare)
+    tables = tables_of(np.array_split(X, 3), prepare)
     expected = prepare_centrally(tables, prepare, "horizontal")
     monkeypatch.setattr("fedkernel.preparing.preparation_rounds.PrepareClient", GuardedClient)
     np.testing.assert_array_equal(np.vstack(prepare_centrally(tables, prepare, "horizontal")), np.vstack(expected))

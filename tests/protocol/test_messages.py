@@ -18,14 +18,7 @@ from fedkernel.clients.admm_kpca import RowLetters
 from fedkernel.clients.diskpca import DrawnRows, DrawUniformly, Total
 from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel.clients.landmark_base import Sketch, SquaredLengths
-from fedkernel.clients.vfedpca import (
-    CapturedVariance,
-    IterateLocally,
-    LeadingVectors,
-    MeasureVariance,
-    Multiply,
-    Product,
-)
+from fedkernel.clients.vfedpca import IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.peers import sealed_in
@@ -93,13 +86,9 @@ def test_arrays_travel_as_the_run_says_or_not_at_all():
         with pytest.raises(ProtocolError, match=f"vectors:? must be (a finite|sent as) {expected}.*not (as )?{sent}"):
             decode(LocalSpectrum, *encode(spectrum, sent), expected)
     assert decode(LocalSpectrum, *encode(spectrum, "float32"), "float32").rounding > spectrum.rounding
+    (vectors, values), scalars = encode(spectrum, "float32")
     with pytest.raises(ProtocolError, match="orthonormal"):
-        decode(
-            LocalSpectrum,
-            [spectrum.vectors.astype(np.float32) * 1.00001, *encode(spectrum, "float32")[0][1:]],
-            encode(spectrum)[1],
-            "float32",
-        )
+        decode(LocalSpectrum, [vectors * np.float32(1.00001), values], scalars, "float32")
 
 
 def test_a_number_is_a_float_here_and_a_counted_array_on_the_wire():
@@ -148,45 +137,37 @@ def refused(kind, positional, scalars):
     return text
 
 
+VALUES = np.array([2.0, 1.0])
+NUMBER = "total: must be a finite float64 array of shape (1)"
+
+
 @pytest.mark.parametrize(
-    ("vectors", "sentence"),
+    ("arrays", "sentence"),
     [
-        (np.ones((3, 2), dtype=np.float32), "not float32 (3, 2)"),
-        (np.ones((3, 2), dtype=int), "not int64 (3, 2)"),
-        (np.ones((3, 2), dtype=object), "not object (3, 2)"),
-        (np.ones(6), "not float64 (6,)"),
-        (np.ones((3, 2, 1)), "not float64 (3, 2, 1)"),
-        (np.array(1.0), "not float64 ()"),
-        (np.array([[1, 2], [np.nan, 0], [np.inf, -np.inf]]), "3 of its entries are not finite"),
-        (np.ones((3, 4)), "values has 2 entries along axis 0, but D_m = 4"),
+        ([np.ones((3, 2), dtype=np.float32), VALUES], "not float32 (3, 2)"),
+        ([np.ones((3, 2), dtype=int), VALUES], "not int64 (3, 2)"),
+        ([np.ones((3, 2), dtype=object), VALUES], "not object (3, 2)"),
+        ([np.ones(6), VALUES], "not float64 (6,)"),
+        ([np.ones((3, 2, 1)), VALUES], "not float64 (3, 2, 1)"),
+        ([np.array(1.0), VALUES], "not float64 ()"),
+        ([np.array([[1, 2], [np.nan, 0], [np.inf, -np.inf]]), VALUES], "3 of its entries are not finite"),
+        ([np.ones((3, 4)), VALUES], "values has 2 entries along axis 0, but D_m = 4"),
+        ([np.ones(2)], f"{NUMBER} with just one entry, not (2,)"),
+        ([np.empty(0)], f"{NUMBER} with just one entry, not (0,)"),
+        ([np.array(1.0)], f"{NUMBER}, not float64 ()"),
+        ([np.array([1])], f"{NUMBER}, not int64 (1,)"),
+        ([1], f"{NUMBER}, not int"),
+        ([np.array([np.inf])], f"{NUMBER}, but 1 of its entries are not finite"),
     ],
 )
-def test_an_array_that_is_not_as_declared_is_refused(vectors, sentence):
-    (_, values), scalars = spectrum()
-    text = refused(LocalSpectrum, [vectors, values], scalars)
+def test_an_array_or_number_that_is_not_as_declared_is_refused(arrays, sentence):
+    good = Total(total=1.0) if len(arrays) == 1 else LocalSpectrum(vectors=np.eye(3, 2), values=VALUES)
+    kind, (_, scalars) = type(good), encode(good)
+    text = refused(kind, arrays, scalars)
     assert sentence in text
-    assert text.startswith("LocalSpectrum: ")
-    with pytest.raises(ValueError, match=r"vectors|values"):
-        LocalSpectrum(vectors=vectors, values=values)
-
-
-@pytest.mark.parametrize(
-    ("total", "sentence"),
-    [
-        (np.ones(2), "with just one entry, not (2,)"),
-        (np.empty(0), "with just one entry, not (0,)"),
-        (np.array(1.0), ", not float64 ()"),
-        (np.array([1]), ", not int64 (1,)"),
-        (1, ", not int"),
-        (np.array([np.inf]), ", but 1 of its entries are not finite"),
-    ],
-)
-def test_a_number_that_is_none_is_refused(total, sentence):
-    scalars = encode(Total(total=1.0))[1]
-    assert "total: must be a finite float64 array of shape (1)" in refused(Total, [total], scalars)
-    assert sentence in refused(Total, [total], scalars)
-    with pytest.raises(ValueError, match="total"):
-        Total(total=total)
+    assert text.startswith(f"{kind.__name__}: ")
+    with pytest.raises(ValueError, match=r"vectors|values|total"):
+        kind(**dict(zip(good.arrays(), arrays, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +244,7 @@ def drawn(n):
 
 
 ITERATE, DIRECTIONS = {"n_components": 2, "iterations": 1}, {"directions": np.eye(5, 2)}
-CAPTURED = CapturedVariance(captured=np.ones(3), total=1.0)
+CAPTURED = MeasureVariance.reply_type(captured=np.ones(3), total=1.0)
 NEITHER = "the reply must have exactly one of factor and upper"
 
 
@@ -307,23 +288,17 @@ def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, sentence
     assert sentence in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", [landmark_base.Products, Sketch])
-def test_products_that_are_no_triangle_are_refused_at_both_ends(kind):
-    with pytest.raises(ValueError, match=r"upper of shape \(4,\) is not allowed"):
-        kind(upper=np.ones(4))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: LocalSpectrum(vectors=np.ones((5, 0)), values=np.ones(0)),
-        lambda: SquaredLengths(sums=np.ones(0)),
-        lambda: Sketch(factor=np.ones((0, 3))),
-    ],
-)
-def test_an_array_without_entries_is_refused(make):
-    with pytest.raises(ValueError, match="with at least one entry, not"):
-        make()
+def test_products_that_are_no_triangle_and_arrays_without_entries_are_refused_at_both_ends():
+    triangle, empty = r"upper of shape \(4,\) is not allowed", "with at least one entry, not"
+    for kind, arrays, text in (
+        (landmark_base.Products, {"upper": np.ones(4)}, triangle),
+        (Sketch, {"upper": np.ones(4)}, triangle),
+        (Sketch, {"factor": np.ones((0, 3))}, empty),
+        (SquaredLengths, {"sums": np.ones(0)}, empty),
+        (LocalSpectrum, {"vectors": np.ones((5, 0)), "values": np.ones(0)}, empty),
+    ):
+        with pytest.raises(ValueError, match=text):
+            kind(**arrays)
 
 
 def test_complex_entries_are_finite_too():

@@ -50,16 +50,16 @@ def moved(field):
 
 def paired(reply):
     """Return the lie that a feature is longer than any cosine and sine of so many angles are."""
-    upper = reply.upper.copy()
-    upper[0] += 1.0
-    return {"upper": upper}
+    return {"upper": reply.upper + np.eye(1, reply.upper.size)[0]}
 
 
 def coupled(reply):
     """Return the lie that two features' product is larger than their lengths allow."""
-    upper = reply.upper.copy()
-    upper[1] = 2.0 * upper.max()
-    return {"upper": upper}
+    return {"upper": np.r_[reply.upper[0], 2.0 * reply.upper.max(), reply.upper[2:]]}
+
+
+def without_first(reply):
+    return {"cosines": reply.cosines[1:]}
 
 
 def left_out(reply):
@@ -96,14 +96,7 @@ LIES = [
     (CHOSEN, PARTS, DisKPCAClient, "multiply_kernel", times(1000, "sums"), "too large for 25 values with these"),
     (NETWORK, PARTS, ADMMKPCAClient, "start_locally", times(-1, "bound"), "bound must be at least"),
     (NETWORK, PARTS, ADMMKPCAClient, "start_locally", times(1e140, "bound"), "must be at most 100 for 25 rows"),
-    (
-        NETWORK,
-        PARTS,
-        ADMMKPCAClient,
-        "compare_starts",
-        lambda reply: {"cosines": reply.cosines[1:]},
-        "sent 0 cosines; allowed: 1, its neighbours",
-    ),
+    (NETWORK, PARTS, ADMMKPCAClient, "compare_starts", without_first, "sent 0 cosines; allowed: 1, its neighbours"),
     (NETWORK, PARTS, ADMMKPCAClient, "measure_kept", times(100, "captured"), "captured must be from 0 to total"),
     (NETWORK, PARTS, ADMMKPCAClient, "measure_kept", times(2, "total"), "but must be at most the 25 rows"),
     (PeerVFedPCA(2), COLUMNS, PeerVFedPCAClient, "measure_own", times(100, "captured"), "captured must be from 0 to"),
@@ -114,7 +107,7 @@ LIES = [
 
 
 @pytest.mark.parametrize(("strategy", "shards", "client", "method", "lie", "sentence"), LIES)
-def test_a_reply_that_no_table_can_give_ends_the_run_and_names_the_site(
+def test_a_reply_of_no_table_ends_the_run_and_names_the_site(
     strategy, shards, client, method, lie, sentence, monkeypatch
 ):
     honest = getattr(client, method)

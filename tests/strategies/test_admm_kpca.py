@@ -40,9 +40,8 @@ def test_equal_data_everywhere_is_central_kernel_pca(nodes, center):
         alpha = result.outputs[node]["alpha"][:, 0]
         assert min(abs(alpha - a).max(), abs(alpha + a).max()) < 1e-8
         assert "iterates" not in result.outputs[node], "they are kept where that is asked for (record)"
-    assert strategy.judge(result, [X] * nodes, strategy.central([X] * nodes))["similarity"] == pytest.approx(
-        1, abs=1e-8
-    )
+    metrics = strategy.judge(result, [X] * nodes, strategy.central([X] * nodes))
+    assert metrics["similarity"] == pytest.approx(1, abs=1e-8)
     assert result.ledger.rows_up == (0 if nodes == 1 else nodes * len(X))
     assert bool(result.ledger.letters) == (nodes > 1)
 
@@ -207,10 +206,8 @@ def test_new_rows_far_from_the_others_are_told_apart():
     shards = [rng.standard_normal((30, 3)) * 0.3 + np.repeat([[0, 0, 0], [3, 0, 0]], 15, axis=0) for _ in range(6)]
     strategy = ADMMKPCA(kernel=RBF(gamma=0.2), share_rows=True)
     result = strategy.fit(shards)
-    sides = [
-        strategy.at_node(X, result.outputs[j]["alpha"]).transform([[0, 0, 0], [3, 0, 0]])[:, 0]
-        for j, X in enumerate(shards)
-    ]
+    nodes = [strategy.at_node(X, result.outputs[j]["alpha"]) for j, X in enumerate(shards)]
+    sides = [node.transform([[0, 0, 0], [3, 0, 0]])[:, 0] for node in nodes]
     assert np.all(np.prod(sides, axis=1) < 0)
     assert len(set(np.sign(sides)[:, 0])) == 1  # and the nodes do agree
 

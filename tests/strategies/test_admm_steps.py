@@ -16,10 +16,6 @@ from fedkernel.peers import Letters, Mail, Topology
 from fedkernel.strategies import admm_kpca
 
 
-def unit(X):
-    return X / np.linalg.norm(X, axis=1, keepdims=True)
-
-
 def angle(v, w):
     return np.arccos(abs(v @ w) / np.linalg.norm(v) / np.linalg.norm(w))
 
@@ -43,7 +39,8 @@ def test_all_iterations_equal_explicit_vectors(monkeypatch, graph, seed, without
     figures = [row["values"] for row in result.history if "turned" in row.get("values", {})]
     turned = {values["t"] - 1: values["turned"] for values in figures}  # told with the next iteration
     assert result.model.without_multipliers_[0] == (without if without <= T else 0)
-    steps = naive.ADMM([unit(X).T for X in shards], [sorted([j, *o]) for j, o in enumerate(strategy.peers(6))], rho)
+    cells = [sorted([node, *others]) for node, others in enumerate(strategy.peers(6))]
+    steps = naive.ADMM([X.T / np.linalg.norm(X, axis=1) for X in shards], cells, rho)
     way = 0
     for t in range(1, T + 1):
         before = steps.lagrangian() if t > 1 else np.inf
@@ -73,13 +70,8 @@ def test_the_bound_is_assumption_2_s():
     cubes = 27 + 8 + 0.125
     assert penalty_bound(values, 5) == pytest.approx((9 + np.sqrt(81 + 8 * 5 * 3 * cubes)) / (5 * 3))
     model = admm(kernel=Linear(), center=False, iterations=1).fit(spread(6)).model
-    grams = [normalised_gram(Linear(), X) for X in spread(6)]
-    assert model.rho_ == pytest.approx(max(penalty_bound(kept(K), 5) for K in grams))
-
-
-def kept(K):
-    values = np.linalg.eigvalsh(K)[::-1]
-    return values[values > 1e-3 * values[0]]
+    spectra = [np.linalg.eigvalsh(normalised_gram(Linear(), X))[::-1] for X in spread(6)]
+    assert model.rho_ == pytest.approx(max(penalty_bound(own[own > 1e-3 * own[0]], 5) for own in spectra))
 
 
 def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():

@@ -27,9 +27,8 @@ def run(name, data, careful):
     if careful:
         strategy = dataclasses.replace(strategy, **pair.careful)
     rows = rows if pair.figure == "error_ratio" else min(rows, 160)
-    shards = defaults.sites_of(
-        defaults.table_of(data, standardised=standardised, rows=rows), strategy.partition, few=standardised
-    )
+    table = defaults.table_of(data, standardised=standardised, rows=rows)
+    shards = defaults.sites_of(table, strategy.partition, few=standardised)
     return defaults.outcome(strategy, shards, pair.figure), shards
 
 

@@ -1,7 +1,5 @@
 """VFedPCA and VFedAKPCA without a server: against those with one, and against each client's own computation."""
 
-import re
-
 import naive
 import numpy as np
 import pytest
@@ -22,8 +20,6 @@ N = len(WINE)
 SHARDS = np.array_split(WINE, 5, axis=1)
 PAPER = {"merge": "eigenvalue", "update": "inplace"}
 FEW = {"merge": "eigenvalue", "rounds": 3}
-
-
 SETTINGS = [
     {"merge": "eigenvalue"},
     {"merge": "eigenvalue", "n_components": 2, "weight_scaling": True},
@@ -221,11 +217,8 @@ def test_what_no_honest_neighbour_writes_is_refused(liar, kind, lie, refuses, wh
         write(self, peer, letter)
 
     monkeypatch.setattr(Mailbox, "write", lying)
-    with pytest.raises(
-        ProtocolError, match=f"client {refuses}: the letter of client {liar} is refused: .*{re.escape(why)}"
-    ) as caught:
+    with refusing(f"client {refuses}: the letter of client {liar} is refused: ", why, error=ProtocolError):
         PeerVFedPCA(2, graph="star").fit(SHARDS)
-    assert "\n" not in str(caught.value)
 
 
 def test_more_edges_do_not_come_out_worse_and_all_are_better_than_none():

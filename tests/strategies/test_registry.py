@@ -15,18 +15,8 @@ import test_vfedpca
 from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
 from sites import pooled
 
-from fedkernel import RBF, CarriesLetters, Letter
+from fedkernel import RBF, CarriesLetters, Letter, strategies
 from fedkernel.experiments.baselines import cohort
-from fedkernel.strategies import (
-    CentroidKMeans,
-    CentroidKPCA,
-    DisKPCA,
-    FKKMeans,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-)
 
 TABLE = (Path(__file__).parents[2] / "README.md").read_text().split("\n## Methods\n")[1].split("\n## ")[0]
 
@@ -36,18 +26,10 @@ each = pytest.mark.parametrize("name", PAIRS)
 def sent_by(client):
     """Return the classes of replies that a client sends and, if they carry letters, of the letters it declares."""
     replies = {request.reply_type for request, _ in client.handlers.values()}
-    modules = (
-        [inspect.getmodule(base) for base in client.__mro__]
-        if any(issubclass(reply, CarriesLetters) for reply in replies)
-        else []
-    )
-    letters = {
-        value
-        for module in modules
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, Letter) and value is not Letter
-    }
-    return replies | letters
+    modules = [inspect.getmodule(base) for base in client.__mro__]
+    named = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
+    letters = {kind for kind in named if issubclass(kind, Letter) and kind is not Letter}
+    return replies | letters if any(issubclass(reply, CarriesLetters) for reply in replies) else replies
 
 
 @each
@@ -68,10 +50,8 @@ def test_its_plan_asks_what_its_client_answers_and_all_that_sends_says_what_it_r
         assert plan is not None  # test_pairs.py holds the runs to it
         requests = {planned.request for step in (*plan, *strategy.evaluation_plan()) for planned in step.requests}
         assert requests <= strategy.client.handlers.keys()
-    silent = [
-        kind.__name__ for kind in sent_by(PAIRS[name].client) if "reveal" not in (vars(kind)["__doc__"] or "").lower()
-    ]
-    assert silent == []
+    sent = sent_by(PAIRS[name].client)
+    assert [kind for kind in sent if "reveal" not in (vars(kind)["__doc__"] or "").lower()] == []
 
 
 def test_pairs_import_from_rooms_and_not_from_the_files_in_them():
@@ -101,81 +81,71 @@ def together(result):
 
 
 def against_vfedakpca():
-    result = VFedAKPCA(1, "eigenvalue", 4, 3, "inplace", kernel=RBF(gamma=GAMMA)).fit(COLUMNS, seed=2)
+    result = strategies.VFedAKPCA(1, "eigenvalue", 4, 3, "inplace", kernel=RBF(gamma=GAMMA)).fit(COLUMNS, seed=2)
     merged = naive.vfedakpca(COLUMNS, {"type": "rbf", "gamma": GAMMA}, 2, 3, 4)
     assert naive.up_to_sign(result.model.eigenvectors_[:, 0], merged) < 1e-10
 
 
 def against_fk_kmeans():
-    result = FKKMeans(3, 3, n_features=16, iterations=3, coreset_size=EVERY).fit(CLUMPS, seed=4)
+    result = strategies.FKKMeans(3, 3, n_features=16, iterations=3, coreset_size=EVERY).fit(CLUMPS, seed=4)
     X = np.vstack(CLUMPS)
     gamma = naive.paper_width(X)
     estimates, values = naive.dspgd(lambda t: naive.cosines(X, gamma, 16, 4, pairs=True, draw=t), T=3, s=3)
-    H = pooled(result, "embedding")
+    H = pooled(result)
     np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
     assert np.array_equal(together(result), naive.best_clusters(H, 3))
 
 
 def against_rfk_kmeans():
-    result = RFKKMeans(3, n_features=16, coreset_size=EVERY).fit(CLUMPS, seed=4)
+    result = strategies.RFKKMeans(3, n_features=16, coreset_size=EVERY).fit(CLUMPS, seed=4)
     X = np.vstack(CLUMPS)
     H = naive.cosines(X, naive.paper_width(X), 16, 4, pairs=True) / np.sqrt(16)
-    np.testing.assert_allclose(pooled(result, "embedding"), H, atol=1e-12)
+    np.testing.assert_allclose(pooled(result), H, atol=1e-12)
     assert np.array_equal(together(result), naive.best_clusters(H, 3))
 
 
-LANDMARKS = DisKPCA(
-    3,
-    RBF(gamma=GAMMA),
-    n_adaptive=5,
-    n_leverage=4,
-    embedding_size=6,
-    n_random_features=60,
-    point_sketch_size="exact",
-    projection_size="exact",
-    share_rows=True,
-)
+OF_ROWS = {"kernel": RBF(gamma=GAMMA), "projection_size": "exact", "share_rows": True}
+SKETCHED = {"embedding_size": 6, "n_random_features": 60, "point_sketch_size": "exact"}
+LANDMARKS = strategies.DisKPCA(3, n_adaptive=5, n_leverage=4, **SKETCHED, **OF_ROWS)
+
+
+def against_drawn_rows(strategy, oracle, *settings):
+    for seed in range(5):
+        result, (landmarks, H) = strategy.fit(CLUMPS, seed=seed), oracle(CLUMPS, GAMMA, 3, *settings, seed)
+        np.testing.assert_array_equal(result.model.landmarks_, np.vstack(CLUMPS)[landmarks])
+        np.testing.assert_allclose(np.abs(pooled(result)), np.abs(H), atol=1e-7)
 
 
 def against_diskpca():
-    for seed in range(5):
-        result = LANDMARKS.fit(CLUMPS, seed=seed)
-        landmarks, H = naive.diskpca(CLUMPS, GAMMA, 3, (4, 5), (6, 60), seed)
-        np.testing.assert_array_equal(result.model.landmarks_, np.vstack(CLUMPS)[landmarks])
-        np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(H), atol=1e-7)
+    against_drawn_rows(LANDMARKS, naive.diskpca, (4, 5), (6, 60))
 
 
 def against_uniform_kpca():
-    for seed in range(5):
-        strategy = UniformKPCA(3, RBF(gamma=GAMMA), n_samples=9, projection_size="exact", share_rows=True)
-        result = strategy.fit(CLUMPS, seed=seed)
-        landmarks, H = naive.uniform_kpca(CLUMPS, GAMMA, 3, 9, seed)
-        np.testing.assert_array_equal(result.model.landmarks_, np.vstack(CLUMPS)[landmarks])
-        np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(H), atol=1e-7)
+    against_drawn_rows(strategies.UniformKPCA(3, n_samples=9, **OF_ROWS), naive.uniform_kpca, 9)
 
 
 def against_centroid_kpca():
     for number, seed in itertools.product((4, 9), range(3)):
-        strategy = CentroidKPCA(3, RBF(gamma=GAMMA), number, rounds=3, least=1)
+        strategy = strategies.CentroidKPCA(3, RBF(gamma=GAMMA), number, rounds=3, least=1)
         result = strategy.fit(CLUMPS, seed=seed)
         centers, H = naive.centroid_kpca(CLUMPS, GAMMA, 3, number, 3, seed)
         np.testing.assert_allclose(result.model.landmarks_, centers, atol=1e-12)
-        np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(H), atol=1e-7)
+        np.testing.assert_allclose(np.abs(pooled(result)), np.abs(H), atol=1e-7)
 
 
 def against_centroid_kmeans():
     for seed in range(3):
-        result = CentroidKMeans(3, RBF(gamma=GAMMA), 8, rounds=3, least=1).fit(CLUMPS, seed=seed)
+        result = strategies.CentroidKMeans(3, RBF(gamma=GAMMA), 8, rounds=3, least=1).fit(CLUMPS, seed=seed)
         rows, expected = naive.centroid_kmeans(CLUMPS, GAMMA, 3, 8, 3, seed)
-        np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(rows), atol=1e-7)
+        np.testing.assert_allclose(np.abs(pooled(result)), np.abs(rows), atol=1e-7)
         assert np.array_equal(together(result), expected)
 
 
 def against_spectral_kmeans():
-    result = SpectralKMeans(3, LANDMARKS, coreset_size=EVERY).fit(CLUMPS, seed=1)
+    result = strategies.SpectralKMeans(3, LANDMARKS, coreset_size=EVERY).fit(CLUMPS, seed=1)
     _, H = naive.diskpca(CLUMPS, GAMMA, 3, (4, 5), (6, 60), 1)
-    np.testing.assert_allclose(np.abs(pooled(result, "embedding")), np.abs(H), atol=1e-7)
+    np.testing.assert_allclose(np.abs(pooled(result)), np.abs(H), atol=1e-7)
     assert np.array_equal(together(result), naive.best_clusters(H, 3))
 
 

@@ -1,11 +1,11 @@
 """VFedPCA and VFedAKPCA against an independent implementation, the papers' properties, and the reference numbers."""
 
 import dataclasses
-import tracemalloc
 
 import naive
 import numpy as np
 import pytest
+from allocation import peak_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusing
@@ -236,12 +236,8 @@ def test_a_large_table_is_never_copied_and_has_the_same_result(merge, center, mo
     new = strategy.transform(small.model, shards, [shard[:50] for shard in shards])
     monkeypatch.setattr(vfedpca, "MOST_CACHED_BYTES", 0)
     monkeypatch.setattr(vfedpca, "CENTRED_ROWS", 256)
-    request = Multiply(center=center, block=small.model.eigenvectors_)
-    client = VFedPCAClient(shards[0])
-    tracemalloc.start()
-    client.multiply(request)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    client, request = VFedPCAClient(shards[0]), Multiply(center=center, block=small.model.eigenvectors_)
+    peak, _ = peak_of(lambda: client.multiply(request))
     assert peak < shards[0].nbytes * 0.6  # two blocks and some products
     large = strategy.fit(shards, evaluate=True)
     np.testing.assert_allclose(large.model.eigenvectors_, small.model.eigenvectors_, rtol=0, atol=1e-12)

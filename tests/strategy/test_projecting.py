@@ -250,13 +250,10 @@ def test_what_a_policy_says_of_new_rows(tmp_path):
     assert not list(tmp_path.glob("*/trial__new.npz"))
 
 
-def test_a_folder_without_a_run_to_project_onto(tmp_path):
+def test_the_study_says_who_gets_the_coordinates_of_what_run(tmp_path, capsys):
     done = CliRunner().invoke(app, ["serve", str(tmp_path), "--project", "--insecure", "--listen", "127.0.0.1:0"])
     assert done.exit_code == 2
     assert "holds no finished runs of an experiment" in done.output
-
-
-def test_the_study_says_who_gets_the_coordinates(tmp_path, capsys):
     model = save_model(np.eye(2), tmp_path / "model.npz")
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     for who, says in (("sites", "get: the coordinator and every site"), ("coordinator", "get: the coordinator\n")):

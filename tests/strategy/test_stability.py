@@ -111,10 +111,8 @@ class Federation:
         for file, part in zip(self.files, np.array_split(X, 3), strict=True):
             np.save(file, part)
         common = {"approve": "any", **LENIENT}
-        self.nodes = [
-            {"name": name, "data": file, "out": str(folder / name), **common}
-            for name, file in zip(NAMES, self.files, strict=True)
-        ]
+        named = zip(NAMES, self.files, strict=True)
+        self.nodes = [{"name": name, "data": file, "out": str(folder / name), **common} for name, file in named]
         self.experiment = self.experiment_with({"sites": list(NAMES), "joint_seed": False}, engine="grpc")
         self.study = study_of(self.experiment, plan(self.experiment))
 
@@ -191,10 +189,8 @@ def test_a_pair_of_runs_is_compared_once_and_no_other_than_the_study_says(federa
     """Whatever its plan says: that may come from anybody."""
     *steps, last = federation.study.runs[1].plan
     planned = last.requests[0]
-    assert (planned.request, planned.fields) == (
-        "CompareClusters",
-        {"run": "RFK__seed=0", "n_clusters": 3, "step": STEP},
-    )
+    assert planned.request == "CompareClusters"
+    assert planned.fields == {"run": "RFK__seed=0", "n_clusters": 3, "step": STEP}
     twice = Twice(**STRATEGY.hyperparameters)
     findings = " ".join(federation.ask(twice, id="once").findings)
     assert "CompareClusters came 1 times, as often as the plan allows" in findings

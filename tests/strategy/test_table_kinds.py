@@ -84,16 +84,13 @@ def test_a_pair_that_takes_tables_takes_all_kinds_and_what_is_checked_once_as_it
         assert TableClient(table, new=table).X is table
         assert TableClient(table).get_properties({})["rows"] == 4
         assert TableClient(table).fit(*encode(Sum()))[1] == 4
-
-
-def test_a_number_that_is_not_finite_is_told_by_the_client_that_reads_it():
-    X = np.ones((5, 4))
+    # a number that is not finite is told by the client that reads it
     X[3, 1] = np.nan
     with pytest.raises(Exception, match=r"client 1.*the value in row 3, column 1 \(counted from 0\) is nan"):
         Total().fit([np.ones((5, 4)), X])
 
 
-def test_a_client_of_dense_rows_reads_a_dense_table_whole(folder):
+def test_a_client_of_dense_rows_reads_a_dense_table_whole_and_refuses_a_sparse_one(folder):
     X = np.random.default_rng(0).standard_normal((6, 4))
     np.save(folder / "X.npy", X)
     tables = [ArrayTable(X), open_table(folder / "X.npy"), GeneratedTable((6, 4), lambda k: X[3 * k : 3 * k + 3], 3)]
@@ -104,12 +101,9 @@ def test_a_client_of_dense_rows_reads_a_dense_table_whole(folder):
     result = DKPCA(2, Linear()).fit(tables)
     expected = DKPCA(2, Linear()).fit([X] * 3)
     np.testing.assert_array_equal(result.model.eigenvectors_, expected.model.eigenvectors_)
-
-
-@pytest.mark.parametrize("shard", [sparse.csr_array(np.eye(4)), as_table(sparse.csr_array(np.eye(4)), "mine")])
-def test_a_client_of_dense_rows_refuses_sparse_ones(shard):
-    with pytest.raises(InputError, match=r"^shards\[1\](: mine)? is a sparse (matrix|table); allowed: a dense"):
-        DKPCA(2, Linear()).fit([np.eye(4), shard])
+    for shard in (sparse.csr_array(np.eye(4)), as_table(sparse.csr_array(np.eye(4)), "mine")):
+        with pytest.raises(InputError, match=r"^shards\[1\](: mine)? is a sparse (matrix|table); allowed: a dense"):
+            DKPCA(2, Linear()).fit([np.eye(4), shard])
 
 
 def test_tables_as_files(folder):
@@ -135,7 +129,6 @@ def test_tables_as_files(folder):
 
 
 def test_a_job_takes_files_of_all_kinds(folder):
-
     X = np.random.default_rng(0).standard_normal((12, 3))
     np.save(folder / "a.npy", X)
     np.savez(folder / "b.npz", X=X)

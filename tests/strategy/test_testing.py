@@ -147,31 +147,28 @@ FAULTS = {
 
 TOLD = {
     "everything_is_finite": (
-        returning(lambda replies: {"sums": replies[0].values}),
+        lambda replies: {"sums": replies[0].values},
         "model.value holds no numbers: a protocol must return an array, or",
     ),
     "another_order_of_the_clients": (
-        returning(lambda replies: total(replies) + 1e-6 * replies[0].values),
+        lambda replies: total(replies) + 1e-6 * replies[0].values,
         r" \(neither equal, 1e-16, nor different, 1e-08: ",
     ),
     "rows_in_another_order": (
-        returning(lambda replies: replies[0].values * total(replies[1:])),
+        lambda replies: replies[0].values * total(replies[1:]),
         r"moving rows between clients .*, but tags.pooled = True and tags.draws = 0$",
     ),
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_a_fault_says_what_to_look_at(name):
+CASES = [
+    *((name, fields, rf"^{name}, Faulty, Faulty\(\): ") for name, fields in FAULTS.items()),
+    *((name, {"protocol": returning(found)}, says) for name, (found, says) in TOLD.items()),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "says"), CASES)
+def test_a_fault_is_told_by_its_property_and_strategy_and_what_to_look_at(name, fields, says):
     (check,) = [check for check in CHECKS if check.__name__ == name]
-    protocol, says = TOLD[name]
     with pytest.raises(AssertionError, match=says):
-        check(Pair(type("Faulty", (Mean,), {"protocol": protocol})(), TABLES))
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_told_by_its_property_and_strategy(name):
-    (check,) = [check for check in CHECKS if check.__name__ == name]
-    faulty = type("Faulty", (Mean,), FAULTS[name])()
-    with pytest.raises(AssertionError, match=rf"^{name}, Faulty, Faulty\(\): "):
-        check(Pair(faulty, TABLES))
+        check(Pair(type("Faulty", (Mean,), fields)(), TABLES))
