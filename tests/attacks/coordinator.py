@@ -98,6 +98,13 @@ def second_moments(target: Target) -> float:
     return relative(unpack_symmetric(upper), target.X.T @ target.X)
 
 
+def products_at_axes(target: Target) -> float:
+    """Read the products of a run whose landmarks are the unit vectors. Exact: X^T X, which is no rows."""
+    handed = {"before": 0, "precision": "float64", "tol": 0.0, **CarriesRows.of(np.eye(target.X.shape[1]))}
+    upper = target.ask(MultiplyKernel(kernel=Linear(), **handed)).upper
+    return relative(unpack_symmetric(upper), target.X.T @ target.X)
+
+
 def narrow_width(target: Target) -> float:
     """Find one attribute of 20 rows whose others are known, with landmarks of one's own and a narrow kernel.
 

@@ -130,6 +130,15 @@ ATTACKS: Mapping[str, Attack] = {
         "asks for the products of linearly embedded rows: the site's X^T X, and no row",
         "what the method asks for itself: products of random features",
     ),
+    "products at the axes": Attack(
+        coordinator.products_at_axes,
+        CURIOUS,
+        ("CentroidKPCA",),
+        study={"kernel": {"type": "linear"}, "centroids": "axes", "n_landmarks": 13},
+    ).does(
+        'reads the products of a run with `centroids = "axes"`: the site\'s X^T X, and no row',
+        "the same; with masks, that of all sites together",
+    ),
     "narrow width": Attack(coordinator.narrow_width, MALICIOUS, (*LANDMARKS, *CENTROIDS), below=1e-3).does(
         "finds an attribute of rows whose others it knows, by landmarks of its own and a narrow kernel", SAID
     ),
