@@ -27,8 +27,8 @@ from fedkernel.ground import load_parts
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
 BEGIN, END = "<!-- drills -->\n", "<!-- end of drills -->\n"
 FRAME = re.compile(
-    r'^error: (?:the server ended the work: "(.*)"$|run \S+ has failed: )?|; --debug shows the traceback$'
-    r"|refused '\w' from HOST:PORT: |HOST:PORT cannot be joined: |VFedPCA, round N \(\w+\), "
+    r"^run \S+ has failed: |; --debug shows the traceback$|VFedPCA, round N \(\w+\), "
+    r"|refused '\w' from HOST:PORT: |HOST:PORT cannot be joined: "
 )
 """Words around a sentence that the table leaves out."""
 FAILS = "the run fails"
@@ -48,7 +48,8 @@ class Seen:
         """Return the line of the table."""
         speakers: dict[str, list[str]] = {}
         for who, sentence in self.sentences.items():
-            speakers.setdefault(FRAME.sub(r"\1", sentence), []).append(who)
+            told = re.sub(r'^the server ended the work: "(.*)"$', r"\1", sentence.removeprefix("error: "))
+            speakers.setdefault(FRAME.sub("", told), []).append(who)
         sentences = "; ".join(f"{', '.join(names)}: “{sentence}”" for sentence, names in speakers.items())
         cells = (fault, self.happened, f"{self.seconds:.1f}", sentences)
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -174,7 +174,8 @@ class Stage:
         own = ["--name", name, "--tls", str(tls or self.tls / name), "--out", f"kept-{name}", "--approve", "any"]
         if "--data" not in more:
             own += ["--data", f"{name}.csv", "--id", "patient", "--ids-without-key"]
-        return self.start("join", self.address, *own, "--given-seed", *more, largest=largest)
+        own += ["--given-seed", "--table-share", "100"]  # 251 rounds of a narrow table
+        return self.start("join", self.address, *own, *more, largest=largest)
 
     def under_way(self, *more: str, largest: int | None = None) -> tuple[Command, dict[str, Command]]:
         """Return a server and its sites in the midst of a run."""
