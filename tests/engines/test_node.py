@@ -13,24 +13,10 @@ from fedkernel.engines.grpc.node import Node
 from fedkernel.site import audit_log
 from fedkernel.wire import flower_internals
 
-WELCOME = Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES)
-
-
-def welcomed(report=lambda text: None):
-    node = Node(app(), "a", {}, report)
-    node._adopt_welcome(WELCOME)
-    return node
-
-
-def enveloped(n, number=1):
-    """Return a request in an envelope that has another id each time."""
-    request = Message(RecordDict({"config": ConfigRecord({"n": n})}), 1, "train", group_id=str(number))
-    message_id = flower_internals.stamp(request)
-    return Envelope(message_id, (b"".join(flower_internals.to_parts(request)),))
-
 
 def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_the_next(monkeypatch):
-    node, envelope = welcomed(), enveloped(1)
+    node = Node(app(), "a", {}, lambda text: None)
+    node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
     node._journal_position = ResumeState("first", 3)
 
     def answer(app, message, context):
@@ -39,9 +25,11 @@ def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_
     def answer_late(*arguments):
         node._job = "other"
         # as the thread does that attends to the stream
-        node._adopt_welcome(WELCOME)
+        node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
         return answer(*arguments)
 
+    request = Message(RecordDict({"config": ConfigRecord()}), 1, "train", group_id="1")
+    envelope = Envelope(flower_internals.stamp(request), (b"".join(flower_internals.to_parts(request)),))
     node._reply(envelope, node._context)
     monkeypatch.setattr(grpc_node, "answer", answer)
     node._reply(envelope, node._context)
@@ -56,12 +44,15 @@ def test_a_site_goes_on_where_nobody_can_be_told_what_it_does():
     def gone(text):
         raise BrokenPipeError(text)
 
-    welcomed(gone).report("joined")
+    node = Node(app(), "a", {}, gone)
+    node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
+    node.report("joined")
 
 
 @pytest.mark.parametrize("small", [0, grpc_node.SMALL_REQUEST])
 def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is_not_it(monkeypatch, small):
-    node, computed = welcomed(), []
+    node, computed = Node(app(), "a", {}, lambda text: None), []
+    node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
 
     def answer(app, message, context):
         computed.append(dict(message.content["config"]))
@@ -69,13 +60,16 @@ def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is
         flower_internals.stamp(reply)
         return reply
 
-    def reply_to(*request):
-        node._last_reply = node._reply(enveloped(*request), node._context)
+    def reply_to(n, number=1):
+        request = Message(RecordDict({"config": ConfigRecord({"n": n})}), 1, "train", group_id=str(number))
+        message_id = flower_internals.stamp(request)  # another one each time
+        envelope = Envelope(message_id, (b"".join(flower_internals.to_parts(request)),))
+        node._last_reply = node._reply(envelope, node._context)
         return flower_internals.from_bytes(b"".join(node._last_reply.parts)).content["config"]["n"]
 
     monkeypatch.setattr(grpc_node, "answer", answer)
     monkeypatch.setattr(grpc_node, "SMALL_REQUEST", small)
-    assert [reply_to(1), reply_to(1), reply_to(2), reply_to(2), reply_to(2, 2)] == [1, 1, 2, 2, 3]
+    assert [reply_to(1), reply_to(1), reply_to(2), reply_to(2), reply_to(2, number=2)] == [1, 1, 2, 2, 3]
 
 
 @pytest.mark.parametrize("is_recording", [True, False], ids=["in its record", "computing"])
