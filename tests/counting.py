@@ -7,17 +7,18 @@ from typing import Annotated
 
 import grpc
 import numpy as np
+from flwr.app import ConfigRecord, RecordDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT, VERSION
+from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT, VERSION, Envelope, frames
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import Caller
 from fedkernel.ground import EngineError
 from fedkernel.run import RunSettings
-from fedkernel.site import Site
+from fedkernel.site import Site, site_of_job
 from fedkernel.site.client_app import client_app
 
 
@@ -64,6 +65,11 @@ def app(width=0.0):
         return Site(int(context.node_config["partition-id"]), np.full((2, 1), width), None, lambda outputs: None)
 
     return client_app({"CountingClient": CountingClient}, find_site)
+
+
+def job_node(app, *others):
+    """Return a node whose data are the job's."""
+    return Node(client_app({}, site_of_job), *others)
 
 
 class Died(BaseException):
@@ -116,8 +122,14 @@ def count(hub, rounds=3, ballast=1, deadline=20.0, clients=None):
     return strategy.run(hub, RunSettings(deadline=deadline, clients=clients))
 
 
+def opened(channel, sending, name="a", instance="raw", version=VERSION):
+    """Return the call of a site's stream."""
+    metadata = ((NAME, name), (INSTANCE, instance), (TRANSPORT, str(version)))
+    return channel.stream_stream(METHOD)(sending, metadata=metadata)
+
+
 @contextmanager
-def raw_stream(port, frames, name="a", instance="raw"):
+def raw_stream(port, frames):
     """The stream of a site put together by hand: it sends these frames and says nothing more."""
     welcomed, ended = threading.Event(), threading.Event()
 
@@ -126,9 +138,8 @@ def raw_stream(port, frames, name="a", instance="raw"):
         yield from frames
         ended.wait()
 
-    metadata = ((NAME, name), (INSTANCE, instance), (TRANSPORT, str(VERSION)))
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.stream_stream(METHOD)(sending(), metadata=metadata)
+        call = opened(channel, sending())
         next(call)
         welcomed.set()
         yield call
@@ -144,6 +155,29 @@ def caller(name="a", instance="1", **metadata):
 def sent(hub, stream):
     """All that a stream has to send now."""
     return list(iter(lambda: hub.next_frame(stream), None))
+
+
+def ask(hub, kind="train", nodes=(1, 2), data=b"1000"):
+    """Ask sites the same; returns the ids."""
+    content = RecordDict({"config": ConfigRecord({"data": data})})
+    return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in nodes]))
+
+
+def answer(hub, stream, message_id):
+    """Answer with an empty message."""
+    hub.receive_frame(stream, next(frames(Envelope(message_id, (b"",)))))
+
+
+class Told(list):
+    """What was told, of whom the hub's lock is free meanwhile; from a moment on there is nobody to tell."""
+
+    gone, hub = None, None
+
+    def __call__(self, text):
+        assert not self.hub._arrived._is_owned(), f"told under the lock: {text}"
+        if self.gone is not None:
+            raise self.gone
+        self.append(text)
 
 
 @contextmanager

@@ -14,14 +14,13 @@ import numpy as np
 from faulty import World
 from flwr.app import MessageType
 from networks import admm, digits
+from sites import app_over
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 from fedkernel import RBF
 from fedkernel.ground import ProtocolError
 from fedkernel.run import CHECK_SECONDS, RunSettings
-from fedkernel.site import Site as Data
-from fedkernel.site.client_app import client_app
 from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans
 from fedkernel.testing import Pair, _arrays, _bits
 
@@ -57,15 +56,8 @@ def expected(name, sites=(0, 1, 2)):
 def any_pair(rng, weights=WEIGHTS):
     """Return the name of a pair, its client app, and what its sites will keep."""
     name, outputs = rng.choices(list(PAIRS), weights)[0], {}
-    pair = PAIRS[name]
-
-    def find_site(context, config):
-        number = int(context.node_config["partition-id"])
-        keep = outputs.setdefault(number, {}).update
-        return Data(number, pair.tables[number], None, keep, share_rows=True)
-
-    client = pair.strategy.client
-    return name, client_app({client.__name__: client}, find_site), outputs
+    pair, keep = PAIRS[name], lambda number: outputs.setdefault(number, {}).update
+    return name, app_over(pair.strategy.client, pair.tables, keep, share_rows=True), outputs
 
 
 @contextlib.contextmanager

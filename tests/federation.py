@@ -18,15 +18,9 @@ FEDKERNEL = [sys.executable, "-m", "fedkernel.experiments.cli"]
 READY = multiprocessing.get_context("forkserver")
 MODULES = "advise check_file join policy projection_study server_commands site_page site_session study_approval"
 COMMANDS = [f"fedkernel.experiments.commands.{name}" for name in MODULES.split()]
-READY.set_forkserver_preload(  # four seconds of a core: commands, a report, and this file
-    [
-        "fedkernel.experiments.report.report_page",
-        "fedkernel.experiments.report.plots",
-        "sklearn.cluster",
-        "sklearn.datasets",
-        *COMMANDS,
-    ]
-)
+REPORT = [f"fedkernel.experiments.report.{name}" for name in ("report_page", "plots")]
+# four seconds of a core: commands, a report, and this file
+READY.set_forkserver_preload([*REPORT, "sklearn.cluster", "sklearn.datasets", *COMMANDS])
 NAMES = ("a", "b", "c")
 WINE = load_wine().data / load_wine().data.std(axis=0)
 PARTS = np.array_split(WINE, 3, axis=1)

@@ -203,9 +203,8 @@ def other_content(rng, valid, header):
         scalars["fields"] = other_json(rng, scalars["fields"])
     elif action == 5:
         name = rng.choice([*scalars, "x"])
-        scalars[name] = rng.choice(
-            [*INTEGERS, *TEXTS[:5], b"\xff", 1.5, math.nan, True, [1], ["a"], [], scalars["arrays"]]
-        )
+        others = [*INTEGERS, *TEXTS[:5], b"\xff", 1.5, math.nan, True, [1], ["a"], [], scalars["arrays"]]
+        scalars[name] = rng.choice(others)
     elif action == 6:
         scalars.pop(rng.choice(list(scalars)))
     elif action == 7:
@@ -220,9 +219,8 @@ def other_content(rng, valid, header):
         if rng.random() < 0.5:
             del records[rng.choice(list(records))]
         else:
-            records[rng.choice(["x", "arrays ", "y" * 5000])] = rng.choice(
-                [ConfigRecord({"a": [1] * 5000}), ArrayRecord()]
-            )
+            record = rng.choice([ConfigRecord({"a": [1] * 5000}), ArrayRecord()])
+            records[rng.choice(["x", "arrays ", "y" * 5000])] = record
     return RecordDict(records)
 
 
@@ -304,11 +302,9 @@ def replies(valid):
     return _sized(make), _refusing(read)
 
 
-class _Untold(KernelClient):
-    """Reads requests, holds them to the guards, and computes nothing."""
-
-    def _respond(self, answer, request, config):
-        raise FedkernelError("nothing is computed here")
+def _compute_nothing(self, answer, request, config):
+    """Take a client's place once it has read a request and held it to the guards."""
+    raise FedkernelError("nothing is computed here")
 
 
 def requests(valid):
@@ -316,15 +312,11 @@ def requests(valid):
     found = of_kind(valid, Request)
     public = (getattr(clients, name) for name in clients.__all__)
     kinds = [kind for kind in public if isinstance(kind, type) and issubclass(kind, KernelClient)]
-    deaf = {
-        kind.__name__: type(kind.__name__, (kind,), {"_respond": _Untold._respond, "answers": kind.answers})
-        for kind in kinds
-        if kind.answers
-    }
+    own = {kind: {"_respond": _compute_nothing, "answers": kind.answers} for kind in kinds if kind.answers}
+    deaf = {kind.__name__: type(kind.__name__, (kind,), body) for kind, body in own.items()}
     X = np.random.default_rng(0).standard_normal((20, 3))
-    site = Site(
-        0, X, None, lambda outputs: None, guards=Guards(), share_rows=True, pairs=deaf, labels=lambda: np.zeros(20)
-    )
+    more = {"guards": Guards(), "share_rows": True, "pairs": deaf, "labels": lambda: np.zeros(20)}
+    site = Site(0, X, None, lambda outputs: None, **more)
     app, context = client_app({}, lambda context, config: site), flower_internals.new_context(1, {}, {})
     Memory.begin(context, "run")
     pair_of = {request: name for name, kind in deaf.items() for request in kind.answers}
@@ -338,13 +330,10 @@ def requests(valid):
         message = flower_internals.from_bytes(data)
         reply = flower_internals.from_bytes(flower_internals.to_bytes(answer(app, message, context)))
         if reply.has_error():
-            if (
-                reply.error.code not in {REFUSED, UNFIT_LETTER}
-                and "No valid" not in reply.error.reason
-                and "category" not in reply.error.reason
-            ):
-                raise AssertionError(reply.error.reason)
-            raise FedkernelError(reply.error.reason)
+            reason, refused = reply.error.reason, reply.error.code in {REFUSED, UNFIT_LETTER}
+            if not (refused or "No valid" in reason or "category" in reason):
+                raise AssertionError(reason)
+            raise FedkernelError(reason)
 
     return _sized(make), _refusing(read)
 

@@ -111,10 +111,8 @@ def header_of(job, run, strategy):
 def carry_out(job, strategy, grid):
     """Carry a run out, or on, as the ServerApp does, but for its files."""
     (run,) = job.runs
-    with (
-        patch("fedkernel.run.journal_header.header_of", header_of),
-        _journal_of(job, run, strategy, grid) as (resumable, journal),
-    ):
+    known = patch("fedkernel.run.journal_header.header_of", header_of)
+    with known, _journal_of(job, run, strategy, grid) as (resumable, journal):
         return _execute_run(job, run, strategy, resumable, journal)
 
 

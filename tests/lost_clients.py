@@ -8,22 +8,10 @@ from networks import admm, digits
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
-from fedkernel import RBF
+from fedkernel import RBF, CentroidKMeans, CentroidKPCA, SpectralKMeans
 from fedkernel.ground import ProtocolError
 from fedkernel.protocol import KernelClient
-from fedkernel.strategies import (
-    DKPCA,
-    CentroidKMeans,
-    CentroidKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
+from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 from fedkernel.testing import Pair, _arrays, _bits
 from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
 

@@ -24,8 +24,6 @@ COMMON_ROWS = [row for row in range(40) if all(row in held for held in HELD)]
 COMMON = {IDS[row] for row in range(40) if all(row in held for held in HELD)}
 NAMES = ("north", "east", "south")
 KEY = b"0123456789abcdef0123456789abcdef"
-
-
 LENIENT = {"given-seed": "true", "peers-without-pins": "true", "table-share": 1000}
 
 
@@ -80,13 +78,8 @@ def spec(strategy="DKPCA", sites=NAMES, **more):
 
 
 def settings_of(run):
-    return RunSettings(
-        *(run.id, run.seed, run.clients, 60, run.missing),
-        hashes=True,
-        joint_seed=run.joint_seed,
-        sums=run.sums,
-        privacy=run.privacy,
-    )
+    own = {name: getattr(run, name) for name in ("joint_seed", "sums", "privacy")}
+    return RunSettings(run.id, run.seed, run.clients, 60, run.missing, hashes=True, **own)
 
 
 def draw_seed(introduction, ask):

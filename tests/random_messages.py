@@ -13,19 +13,10 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 import fedkernel.clients as rooms
-from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.clients import (
-    admm_kpca,
-    cell_sums,
-    centroid_kpca,
-    diskpca,
-    dkpca,
-    fk_kmeans,
-    kmeans_base,
-    landmark_base,
-    peer_vfedpca,
-    vfedpca,
-)
+from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Reply, Request, Sigmoid
+from fedkernel.clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans_base, landmark_base, peer_vfedpca, vfedpca
+from fedkernel.clients.cell_sums import SumCells, SumEmbeddedCells
+from fedkernel.clients.centroid_kpca import FindLocalCenters
 from fedkernel.kernel_width import client as settling
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, pack_symmetric
 from fedkernel.numerics.random_features import MOST_FEATURES
@@ -33,17 +24,7 @@ from fedkernel.peers import CarriesLetters
 from fedkernel.peers.letters import OVERHEAD, pack
 from fedkernel.peers.sealing import Header, seal
 from fedkernel.preparing import messages as preparing
-from fedkernel.protocol import (
-    MAX_NUMBER,
-    CarriesRows,
-    Eigenvalues,
-    Orthonormal,
-    PackedSemidefinite,
-    Reply,
-    Request,
-    Rule,
-    Within,
-)
+from fedkernel.protocol import MAX_NUMBER, CarriesRows, Eigenvalues, Orthonormal, PackedSemidefinite, Rule, Within
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(
@@ -118,9 +99,9 @@ OWN = {
     **dict.fromkeys(
         (fk_kmeans.MultiplyGram, fk_kmeans.SumFeatures, fk_kmeans.CombineFeatures, fk_kmeans.EmbedRows), iteration
     ),
-    cell_sums.SumCells: {"least": st.integers(1, 100)},
-    cell_sums.SumEmbeddedCells: {"least": st.integers(1, 100)},
-    centroid_kpca.FindLocalCenters: {"n_centers": counts, "least": st.integers(1, 100), "counts": st.booleans()},
+    SumCells: {"least": st.integers(1, 100)},
+    SumEmbeddedCells: {"least": st.integers(1, 100)},
+    FindLocalCenters: {"n_centers": counts, "least": st.integers(1, 100), "counts": st.booleans()},
     diskpca.SketchPoints: {"embedding": embedding, "columns": counts, "precision": precision},
     diskpca.MultiplyPoints: {"embedding": embedding, "precision": precision},
     diskpca.DrawByLeverage: {"samples": counts, "embedding": embedding, "precision": precision},
@@ -151,10 +132,8 @@ OWN = {
 def message_classes():
     """Return all concrete requests of clients, and of what comes before a protocol, and the replies to them."""
     classes = {}
-    modules = [
-        importlib.import_module(name) for _, name, _ in pkgutil.iter_modules(rooms.__path__, "fedkernel.clients.")
-    ]
-    for module in (*modules, preparing, settling):
+    files = [importlib.import_module(name) for _, name, _ in pkgutil.iter_modules(rooms.__path__, "fedkernel.clients.")]
+    for module in (*files, preparing, settling):
         for name, value in vars(module).items():
             concrete = inspect.isclass(value) and issubclass(value, Request) and value.reply_type is not Reply
             if concrete and "[" not in name and value.__module__ == module.__name__ and not derived(value):

@@ -11,7 +11,7 @@ from fedkernel.ground import InputError
 def refusing(*parts, error=InputError, start="", whole=None):
     """Demand an error whose text has these parts, begins so, or is this as a whole, and is one line."""
     with pytest.raises(error) as caught:
-        yield
+        yield caught
     text = str(caught.value)
     assert "\n" not in text
     assert text.startswith(start)

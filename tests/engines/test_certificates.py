@@ -123,14 +123,12 @@ def test_what_the_other_end_would_refuse(copy, spoil, role, text):
 
 
 def test_the_list_of_revoked_certificates_grows_and_is_the_authority_s(copy, tmp_path):
-    serials = {
-        name: x509.load_pem_x509_certificate((copy / name / "tls.crt").read_bytes()).serial_number for name in "ab"
-    }
-    authority = x509.load_pem_x509_certificate((copy / "ca.crt").read_bytes())
+    serials = {loaded(copy / name / "tls.crt").serial_number for name in "ab"}
+    authority = loaded(copy / "ca.crt")
     assert revoked_serials(copy / "ca.crl", authority) == set()
     revoke(copy, ["a"])
     revoke(copy, ["b"])
-    assert revoked_serials(copy / "server" / "ca.crl", authority) == set(serials.values())
+    assert revoked_serials(copy / "server" / "ca.crl", authority) == serials
     with pytest.raises(InputError, match=r"c.tls.crt is not a certificate of the .* in .* \(FileNotFoundError\)"):
         revoke(copy, ["c"])
     with pytest.raises(InputError, match=r"there is no authority in .*nowhere \(ca.key\)"):
@@ -214,14 +212,12 @@ def test_what_cannot_be_used_yet_is_looked_at_until_it_can(copy, monkeypatch):
     assert all("was renewed" in text for text in (first, second))
 
 
-@pytest.mark.parametrize(
-    ("days", "passed", "warns"), [(365, 0.8, ""), (365, 0.95, "18."), (7, 0.4, ""), (7, 0.6, "2.")]
-)
-def test_a_certificate_that_ends_soon_is_warned_of(copy, days, passed, warns, monkeypatch):
+@pytest.mark.parametrize(("days", "past", "warns"), [(365, 0.8, ""), (365, 0.95, "18."), (7, 0.4, ""), (7, 0.6, "2.")])
+def test_a_certificate_that_ends_soon_is_warned_of(copy, days, past, warns, monkeypatch):
     make_certificates(copy, [], ["a"], days=days, renew=True)
     tls = read_tls(copy / "a", "site")
     assert expiry_warning(tls) == ""
-    later = datetime.datetime.now(datetime.UTC) + passed * datetime.timedelta(days=days)
+    later = datetime.datetime.now(datetime.UTC) + past * datetime.timedelta(days=days)
 
     class Later(datetime.datetime):
         now = staticmethod(lambda zone: later)

@@ -5,12 +5,11 @@ from collections import Counter
 import pytest
 from lives import history
 from lost_clients import PAIRS as REGISTERED
+from sites import app_over
 
 from fedkernel.engines.grpc.frames import Envelope, Welcome
 from fedkernel.engines.grpc.node import Node
 from fedkernel.run import MessageGrid, RunSettings
-from fedkernel.site import Site
-from fedkernel.site.client_app import client_app
 from fedkernel.testing import _arrays, _bits
 from fedkernel.wire import flower_internals
 
@@ -68,15 +67,8 @@ class Repeating(MessageGrid):
 
 @pytest.mark.parametrize("name", REGISTERED)
 def test_a_request_that_comes_again_is_answered_with_the_same_bytes_and_changes_nothing(name):
-    pair, outputs = REGISTERED[name], {}
-
-    def find_site(context, config):
-        number = int(context.node_config["partition-id"])
-        outputs.setdefault(number, [])
-        return Site(number, pair.tables[number], None, outputs[number].append, share_rows=True)
-
-    client = pair.strategy.client
-    grid = Repeating(client_app({client.__name__: client}, find_site), len(pair.tables))
+    pair = REGISTERED[name]
+    grid = Repeating(app_over(pair.strategy.client, pair.tables, share_rows=True), len(pair.tables))
     result = pair.strategy.run(grid, RunSettings())
     assert _bits(_arrays(result.model)) == _bits(_arrays(pair.recording.result.model))
     assert result.ledger == pair.recording.result.ledger

@@ -24,7 +24,6 @@ from fedkernel.wire import Job, RunSpec
 pytestmark = pytest.mark.xdist_group("grpc")
 
 CLIENTS = 3
-PEERS = PeerVFedPCA(rounds=3), np.array_split(WINE, 2, axis=1)
 
 
 def own_processes():
@@ -145,6 +144,5 @@ def test_where_the_usual_folder_is_too_deep_for_a_socket_another_is_taken(tmp_pa
 def test_a_process_that_cannot_start_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "flwr.py").write_text("raise ImportError('no Flower here')")
-    strategy, shards = PEERS
     with pytest.raises(EngineError, match=r"the process of client-\d has ended with code 1: .*no Flower here"):
-        strategy.fit(shards, engine="grpc")
+        PeerVFedPCA(rounds=3).fit(np.array_split(WINE, 2, axis=1), engine="grpc")

@@ -203,10 +203,8 @@ except ProtocolError as error:
 
 @pytest.mark.slow
 def test_a_hung_client_does_not_keep_the_process_from_ending():
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=60, check=False, cwd=root
-    )
+    options = {"capture_output": True, "text": True, "timeout": 60, "cwd": Path(__file__).parents[2]}
+    done = subprocess.run([sys.executable, "-c", HUNG], check=False, **options)
     assert done.returncode == 0, done.stderr
     line = "refused: DKPCA, round 1 (FindLocalEigenpairs), client 0: no answer within 0.3 s; client 1 is missing, too; "
     assert done.stdout.strip() == f"{line}0 of 2 clients are left, but all are needed"

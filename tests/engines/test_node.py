@@ -62,9 +62,8 @@ def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is
 
     def reply_to(n, number=1):
         request = Message(RecordDict({"config": ConfigRecord({"n": n})}), 1, "train", group_id=str(number))
-        envelope = Envelope(
-            flower_internals.stamp(request), (b"".join(flower_internals.to_parts(request)),)
-        )  # another id each time
+        message_id = flower_internals.stamp(request)  # another one each time
+        envelope = Envelope(message_id, (b"".join(flower_internals.to_parts(request)),))
         node._last_reply = node._reply(envelope, node._context)
         return flower_internals.from_bytes(b"".join(node._last_reply.parts)).content["config"]["n"]
 

@@ -32,6 +32,7 @@ QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
 WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=3), "clients": 3}
 
 KERNEL = {"type": "rbf", "gamma": 0.05}
+MERGED = {"n_components": 2, "kernel": KERNEL, "rounds": 3}
 CLUSTERING = {"n_clusters": 3, "n_features": 10, "iterations": 2, "clusters": "lloyd"}
 CHOSEN = {"n_clusters": "auto", "n_features": 20, "max_clusters": 4}
 SPECTRAL = {"n_clusters": 3, "components": {"n_components": 4, "kernel": KERNEL, "n_adaptive": 20, "share_rows": True}}
@@ -69,9 +70,7 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
     mine = WINE | {"data": DataSpec("mine")}
     horizontal = WINE | {"partition": PartitionSpec(kind="horizontal", method="iid", clients=3)}
     runs = [
-        RunSpec(
-            id="merged", strategy="VFedAKPCA", parameters={"n_components": 2, "kernel": KERNEL, "rounds": 3}, **WINE
-        ),
+        RunSpec(id="merged", strategy="VFedAKPCA", parameters=MERGED, **WINE),
         RunSpec(id="one-shot", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **mine),
         RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, sums="masked", **horizontal),
         RunSpec(id="centres", strategy="CentroidKMeans", parameters={"n_clusters": 3}, sums="masked", **horizontal),

@@ -6,45 +6,19 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
-from counting import Process, caller, health, sent, server, until
-from flwr.app import ConfigRecord, RecordDict
+from counting import Process, answer, ask, caller, health, opened, sent, server, until
+from flwr.app import RecordDict
 
 from fedkernel.engines.grpc import stream_grid as grpc_hub
-from fedkernel.engines.grpc.frames import (
-    HEARTBEAT,
-    INSTANCE,
-    METHOD,
-    NAME,
-    TRANSPORT,
-    VERSION,
-    Envelope,
-    FrameDecoder,
-    FrameError,
-    frames,
-)
-from fedkernel.engines.grpc.stream_grid import StreamGrid
+from fedkernel.engines.grpc.frames import HEARTBEAT, Envelope, FrameDecoder, FrameError, frames
 from fedkernel.engines.grpc.streams import RefusedError
 
 HEAD = b"\1" + b"i" * 36
 
 
-@pytest.fixture
-def now():
-    return [0.0]
-
-
-@pytest.fixture
-def hub(now):
-    sentences = []
-    hub = StreamGrid(["a", "b"], report=sentences.append, clock=lambda: now[0])
-    hub.told = sentences
-    return hub
-
-
-def ask(hub, node=1):
-    """Send a request; returns its id."""
-    (message_id,) = hub.push_messages([hub.create_message(RecordDict({"config": ConfigRecord()}), "train", node, "1")])
-    return message_id
+def ask_first(hub):
+    """Send the first site a request; returns its id."""
+    return ask(hub, nodes=(1,))[0]
 
 
 def test_streams_that_read_nothing_keep_nobody_out(monkeypatch):
@@ -56,8 +30,7 @@ def test_streams_that_read_nothing_keep_nobody_out(monkeypatch):
         calls = []
         for number in range(20):
             channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", own))
-            metadata = ((NAME, "a"), (INSTANCE, str(number)), (TRANSPORT, str(VERSION)))
-            calls.append(channel.stream_stream(METHOD)(iter(silent.get, None), metadata=metadata))
+            calls.append(opened(channel, iter(silent.get, None), instance=str(number)))
         b = Process("b", port)
         with health(port) as check:
             assert check() == 1
@@ -87,10 +60,9 @@ def test_a_newer_process_has_the_seat_once_the_older_one_does_not_answer(hub, no
     hub.replace_silent()
     assert old.over
     assert sent(hub, new)[0].startswith(b'\0{"welcome"')
-    assert hub.told[2:] == [
-        "a from peer of old does not answer, and loses its slot",
-        "a is back, restarted, from peer of new (1 of 2)",
-    ]
+    lost, back = hub.told[2:]
+    assert lost == "a from peer of old does not answer, and loses its slot"
+    assert back == "a is back, restarted, from peer of new (1 of 2)"
     hub.leave(old)
     assert hub.present == 1
     # one that answers keeps its seat
@@ -104,14 +76,14 @@ def test_a_newer_process_has_the_seat_once_the_older_one_does_not_answer(hub, no
     hub.replace_silent()
     assert not new.over
     # and the same process replaces its stream at once
-    message_id, again = ask(hub), hub.admit(caller(instance="new"))
+    message_id, again = ask_first(hub), hub.admit(caller(instance="new"))
     assert new.over
     assert [frame[1:37].decode() for frame in sent(hub, again)[1:]] == [message_id]
 
 
 def test_an_older_process_that_sends_much_has_longer_to_answer(hub, now):
     """Its answer may be behind what it sends."""
-    old, message_id = hub.admit(caller(instance="old")), ask(hub)
+    old, message_id = hub.admit(caller(instance="old")), ask_first(hub)
     new = hub.admit(caller(instance="new"))
     head, *chunks = frames(Envelope(message_id, (bytes(5 << 20),)))
     for frame in (head, *chunks[:2]):
@@ -128,9 +100,9 @@ def test_an_older_process_that_sends_much_has_longer_to_answer(hub, now):
 def test_a_site_that_was_here_is_not_asked_again_for_what_it_took(hub):
     """It was restarted, asked for all again, and its stream broke on the way."""
     first = hub.admit(caller(instance="old"))
-    ids = [ask(hub) for _ in range(4)]
+    ids = [ask_first(hub) for _ in range(4)]
     for message_id in ids[:3]:
-        hub.receive_frame(first, next(frames(Envelope(message_id, (b"",)))))
+        answer(hub, first, message_id)
     hub.leave(first)
     second = hub.admit(caller(instance="new"))
     assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == ids
@@ -149,7 +121,7 @@ def test_streams_that_do_not_end_are_counted(hub):
 
 
 def test_a_letter_that_nobody_waits_for_is_not_kept(hub):
-    stream, awaited = hub.admit(caller()), ask(hub)
+    stream, awaited = hub.admit(caller()), ask_first(hub)
     size = 5 << 20
     for message_id, most in (("i" * 36, 0), (awaited, size)):
         *begun, last = frames(Envelope(message_id, (bytes(size),)))
@@ -184,22 +156,16 @@ def test_an_inbox_takes_no_more_than_twice_what_came():
     assert FrameDecoder(notes=True).decode(HEARTBEAT) == HEARTBEAT
 
 
-def broadcast(hub, data, kind="train"):
-    """Ask both sites the same; returns the ids."""
-    content = RecordDict({"config": ConfigRecord({"data": data})})
-    return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in (1, 2)]))
-
-
 def test_requests_of_a_run_come_again_as_they_were_and_those_of_the_run_before_do_not(hub):
     first, other = hub.admit(caller(instance="old")), hub.admit(caller("b"))
     for kind in ("query", "train", "train", "query", "train"):
-        ids = broadcast(hub, kind.encode() * 1000, kind)
+        ids = ask(hub, kind, data=kind.encode() * 1000)
         if kind == "query":
             begun = [sent(hub, other)[-1]]
         else:
             begun += sent(hub, other)
         for stream, message_id in zip((first, other), ids, strict=True):
-            hub.receive_frame(stream, next(frames(Envelope(message_id, (b"",)))))
+            answer(hub, stream, message_id)
     hub.leave(other)
     assert [frame[1:] for frame in sent(hub, hub.admit(caller("b", "new")))[1:]] == [frame[1:] for frame in begun]
     assert len(begun) == 2
@@ -207,11 +173,11 @@ def test_requests_of_a_run_come_again_as_they_were_and_those_of_the_run_before_d
 
 def test_a_new_run_drops_what_a_site_has_not_read_of_the_one_before(hub):
     stream = hub.admit(caller())
-    (first, _), (second, _) = broadcast(hub, b"1", "query"), broadcast(hub, b"2")
-    (third, _) = broadcast(hub, b"3", "query")
+    (first, _), (second, _) = ask(hub, "query", data=b"1"), ask(hub, data=b"2")
+    (third, _) = ask(hub, "query", data=b"3")
     assert [frame[1:37].decode() for frame in sent(hub, stream)[1:]] == [third]
     for message_id in (first, second):
-        hub.receive_frame(stream, next(frames(Envelope(message_id, (b"late",)))))
+        answer(hub, stream, message_id)
     assert not hub._replies
 
 

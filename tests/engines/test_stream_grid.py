@@ -15,14 +15,14 @@ from pathlib import Path
 
 import grpc
 import pytest
-from counting import Process, caller, count, gathered, health, raw_stream, server, until
+from counting import Process, caller, count, gathered, health, opened, raw_stream, server, until
 from cryptography import x509
 from flwr.proto.message_pb2 import Message as MessageProto
 from grpc_health.v1 import health_pb2
 
 from fedkernel.engines.grpc import serving
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT, Envelope, FrameDecoder
+from fedkernel.engines.grpc.frames import Envelope, FrameDecoder
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
@@ -90,16 +90,14 @@ def test_strangers_doubles_another_version_and_a_compressed_frame_are_refused():
         assert [line.split(" from ")[0] for line in hub.messages if "refused" in line] == ["refused 'c'", "refused 'a'"]
         assert count(hub).model == [3.0]
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.stream_stream(METHOD)(iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "0")))
         with pytest.raises(grpc.RpcError) as caught:
-            next(call)
+            next(opened(channel, iter([]), version=0))
         assert caught.value.details() == "it has transport version 0, the server 2"
     # it could be a thousand times as large as what gRPC counts before it is unpacked
     packed = grpc.Compression.Gzip
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}", compression=packed) as channel:
-        metadata = ((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "2"))
         with pytest.raises(grpc.RpcError) as caught:
-            next(channel.stream_stream(METHOD)(iter([bytes(2000)]), metadata=metadata))
+            next(opened(channel, iter([bytes(2000)])))
         assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
         assert "'gzip' is disabled" in caught.value.details()
 
@@ -258,9 +256,8 @@ def test_files_are_kept_that_were_announced_and_no_others():
         hub.send_file("model.npz", b"content")
         until(lambda: site.kept == [("model.npz", b"content")])
         hub.send_file("other.npz", b"content")
-        assert site.end() == (
-            f"127.0.0.1:{port} is not a valid fedkernel server: it sent the file 'other.npz' without announcing it"
-        )
+        fault = "it sent the file 'other.npz' without announcing it"
+        assert site.end() == f"127.0.0.1:{port} is not a valid fedkernel server: {fault}"
     assert len(site.kept) == 1
 
 

@@ -7,16 +7,16 @@ import socket
 import threading
 import time
 
+import counting
 import pytest
-from counting import CountingClient, Died, Process, caller, count, gathered, raw_stream, sent, server, until
-from flwr.app import ConfigRecord, RecordDict
+from counting import Died, Process, Told, answer, ask, caller, count, gathered, raw_stream, sent, server, until
 
 from fedkernel.engines.grpc import frames as grpc_frames
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc import reports as grpc_signs
 from fedkernel.engines.grpc import request_spool, serving
 from fedkernel.engines.grpc import stream_grid as grpc_hub
-from fedkernel.engines.grpc.frames import HEARTBEAT, OPTIONS, Envelope, frames
+from fedkernel.engines.grpc.frames import HEARTBEAT, OPTIONS
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import RefusedError
@@ -32,7 +32,7 @@ def end_stream(hub):
 @pytest.fixture
 def before(monkeypatch):
     """Sets what happens before a site counts: the function is given the client and how often it was asked."""
-    return lambda act: monkeypatch.setattr(CountingClient, "before", staticmethod(act))
+    return lambda act: monkeypatch.setattr(counting.CountingClient, "before", staticmethod(act))
 
 
 def test_a_site_that_goes_before_a_run_begins_fails_it_with_its_name():
@@ -160,49 +160,10 @@ def test_a_site_shows_that_it_is_alive(before, monkeypatch):
     assert sum(bool(re.fullmatch(r"computing CountMe for \d s", line)) for line in site.told) >= 3, site.told
 
 
-@pytest.fixture
-def now():
-    return [0.0]
-
-
-class Told(list[str]):
-    """What was told, of whom the hub's lock is free meanwhile; from a moment on there is nobody to tell."""
-
-    gone: BaseException | None = None
-    hub: StreamGrid
-
-    def __call__(self, text):
-        assert not self.hub._arrived._is_owned(), f"told under the lock: {text}"
-        if self.gone is not None:
-            raise self.gone
-        self.append(text)
-
-
-@pytest.fixture
-def sentences():
-    return Told()
-
-
-@pytest.fixture
-def hub(now, sentences):
-    sentences.hub = StreamGrid(["a", "b"], report=sentences, clock=lambda: now[0])
-    return sentences.hub
-
-
-def ask(hub, kind="train", nodes=(1, 2)):
-    """Ask sites the same; returns the ids."""
-    content = RecordDict({"config": ConfigRecord({"data": b"1000"})})
-    return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in nodes]))
-
-
-def answer(hub, stream, message_id):
-    hub.receive_frame(stream, next(frames(Envelope(message_id, (b"",)))))
-
-
 @pytest.mark.parametrize("gone", [BrokenPipeError(errno.EPIPE, "Broken pipe"), SystemExit(1)], ids=repr)
-def test_who_cannot_be_told_any_more_ends_nothing(hub, sentences, now, gone):
+def test_who_cannot_be_told_any_more_ends_nothing(hub, now, gone):
     """A library that prints may even want to end the process."""
-    sentences.gone = gone
+    hub.told.gone = gone
     for _ in range(grpc_hub.MOST_STREAMS + 1):
         hub.leave(hub.admit(caller()))
     with pytest.raises(RefusedError, match="no site of this run is called 'c'"):
@@ -218,7 +179,7 @@ def test_who_cannot_be_told_any_more_ends_nothing(hub, sentences, now, gone):
     for stream in (old, new):
         hub.leave(stream)
     assert hub._slots["a"].open == 0
-    assert sentences == []
+    assert hub.told == []
 
 
 @pytest.fixture
@@ -232,7 +193,7 @@ def unread(monkeypatch):
 
 
 @pytest.mark.parametrize("when", ["as it sits down", "as they are sent"])
-def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, sentences, unread, when):
+def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, unread, when):
     first, other = hub.admit(caller(instance="old")), hub.admit(caller("b"))
     ids = ask(hub, "query")
     for stream, message_id in zip((first, other), ids, strict=True):
@@ -251,13 +212,12 @@ def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, sen
         hub.leave(second)
         second = hub.admit(caller(instance="new"))
     assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == [waiting]
-    assert [text for text in sentences if "Input/output error" in text] == [
-        "requests cannot be read ([Errno 5] Input/output error); this run can no longer survive a site restart"
-    ]
+    sentence = "requests cannot be read ([Errno 5] Input/output error); this run can no longer survive a site restart"
+    assert [text for text in hub.told if "Input/output error" in text] == [sentence]
     assert hub._slots["a"].open == 1
 
 
-def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, sentences, monkeypatch):
+def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, monkeypatch):
     hub.admit(caller())
 
     def fail(*_):
@@ -266,9 +226,9 @@ def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, sen
     monkeypatch.setattr(grpc_hub.Spool, "keep", fail)
     ask(hub)
     ask(hub)
-    assert [text for text in sentences if "No space left" in text] == [
-        "requests cannot be written ([Errno 28] No space left on device); this run can no longer survive a site restart"
-    ]
+    (sentence,) = [text for text in hub.told if "No space left" in text]
+    cause = "requests cannot be written ([Errno 28] No space left on device)"
+    assert sentence == f"{cause}; this run can no longer survive a site restart"
 
 
 class Slow(StreamGrid):
@@ -277,10 +237,10 @@ class Slow(StreamGrid):
     All that is sent is on its way at once, as in the buffers of a network.
     """
 
-    def __init__(self, now, every, tell=lambda text: None):
-        if isinstance(tell, Told):
-            tell.hub = self
-        super().__init__(["a"], report=tell, files=["m.npz"], clock=lambda: now[0])
+    def __init__(self, now, every):
+        self.told = Told()
+        self.told.hub = self
+        super().__init__(["a"], report=self.told, files=["m.npz"], clock=lambda: now[0])
         self.now, self.every, self.buffer, self.due = now, every, [], every
         self.stream = self.admit(caller())
         sent(self, self.stream)
@@ -298,17 +258,17 @@ class Slow(StreamGrid):
             self.leave(self.stream)
 
 
-def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(now, sentences):
-    hub = Slow(now, math.inf, sentences)
+def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(now):
+    hub = Slow(now, math.inf)
     hung = hub.stream
     hub.dismiss("a", "its table has 2 columns")
     assert now[0] == pytest.approx(grpc_hub.END_SECONDS)
     assert hung.over
     assert (hung.refusal.code, str(hung.refusal)) == ("FAILED_PRECONDITION", "its table has 2 columns")
     assert hub.missing == ["a"]
-    assert sentences[-1] == "a is gone (0 of 1)"
+    assert hub.told[-1] == "a is gone (0 of 1)"
     again = hub.admit(caller(instance="again"))
-    assert sentences[-1] == "a is here, from peer of again (1 of 1)"
+    assert hub.told[-1] == "a is here, from peer of again (1 of 1)"
     hub.leave(hung)
     assert hub._slots["a"].stream is again
 

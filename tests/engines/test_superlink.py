@@ -14,9 +14,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from command_line import call
 from flwr.app import Message, MessageType, RecordDict
 from named_sites import drawn_seed
-from typer.testing import CliRunner
 
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
@@ -24,7 +24,6 @@ from fedkernel.engines import ray, superlink
 from fedkernel.engines.flwr_command import QUIET, SCRIPTS, flwr_in
 from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
-from fedkernel.experiments.cli import app
 from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError
@@ -150,9 +149,7 @@ def home(tmp_path, monkeypatch):
     def write(text):
         (tmp_path / "flwr" / "config.toml").write_text(text)
 
-    write(
-        '[superlink]\ndefault = "down"\n[superlink.down]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink.sim]\n'
-    )
+    write('[superlink]\ndefault = "down"\n[superlink.down]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink.sim]')
     return write
 
 
@@ -176,28 +173,24 @@ def test_a_connection_that_the_configuration_does_not_have(home, job, name, says
 
 def test_no_connection_is_the_default_one_which_may_be_down(home, job, tmp_path):
     assert superlink.find_connection(None) == ("down", "127.0.0.1:1")
-    with pytest.raises(
-        EngineError, match=r"^connection 'down', 127.0.0.1:1: flwr run was refused: Connection to the SuperLink is unav"
-    ):
+    refusal = "flwr run was refused: Connection to the SuperLink is unav"
+    with pytest.raises(EngineError, match=f"^connection 'down', 127.0.0.1:1: {refusal}"):
         next(superlink.run_job(job))
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "says"), [(None, "there is no Flower conf"), ("[", "is not valid TOML"), ("", "has only none")]
-)
-def test_a_configuration_that_is_none(home, tmp_path, text, says):
-    home(text or "")
-    if text is None:
-        (tmp_path / "flwr" / "config.toml").unlink()
-    with pytest.raises(InputError, match=says):
-        superlink.find_connection("dep")
+def test_a_configuration_that_is_none(home, tmp_path):
+    for text, says in (("", "has only none"), ("[", "is not valid TOML"), (None, "there is no Flower conf")):
+        home(text or "")
+        if text is None:
+            (tmp_path / "flwr" / "config.toml").unlink()
+        with pytest.raises(InputError, match=says):
+            superlink.find_connection("dep")
 
 
 def test_the_command_refuses_a_connection_on_another_engine(tmp_path):
     (tmp_path / "across.toml").write_text(EXPERIMENT)
-    done = CliRunner().invoke(app, ["run", str(tmp_path / "across.toml"), "--engine", "ray", "--connection", "dep"])
-    assert done.exit_code != 0
+    done = call("run", tmp_path / "across.toml", "--engine", "ray", "--connection", "dep", code=2)
     assert "connection = 'dep', but engine ray has none, only superlink" in done.stderr
 
 
@@ -218,9 +211,8 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "elsewhere").exists()
     sent = [parcel for line in capsys.readouterr().out.splitlines(True) if (parcel := result_transport.read(line))]
     assert [parcel.run for parcel in sent] == ["run"]
-    result_transport.unpack_result(
-        result_transport.Parcel("run", sent[0].files | {"../other": "YQ=="}), tmp_path / "here"
-    )
+    parcel = result_transport.Parcel("run", sent[0].files | {"../other": "YQ=="})
+    result_transport.unpack_result(parcel, tmp_path / "here")
     list(run_local(Job(runs=[run], apps=APPS, out=str(tmp_path / "local"))))
     one, two = Result.load(tmp_path / "here"), Result.load(tmp_path / "local" / "run")
     np.testing.assert_array_equal(one.model.eigenvectors_, two.model.eigenvectors_)
@@ -281,9 +273,8 @@ def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told
     script, _ = scripted
     script["logs"] += [[]]
     script["statuses"] += [None] * superlink.STATUS_TRIES
-    with pytest.raises(
-        EngineError, match=r"^run 7 of connection 'down': the SuperLink does not answer any more: flwr list"
-    ):
+    says = "^run 7 of connection 'down': the SuperLink does not answer any more: flwr list"
+    with pytest.raises(EngineError, match=says):
         list(superlink.run_job(two_runs(tmp_path)))
     assert script["commands"] == [("stop", "7", "down", "--format", "json")]
 
@@ -329,9 +320,8 @@ def test_replies_are_asked_for_until_all_are_there_or_the_time_is_up(monkeypatch
                     time.sleep(0.001)
 
             grid.pull_messages = lambda ids, grid=grid, now=now: LocalGrid.pull_messages(grid, ids) if now[0] else []
-            monkeypatch.setattr(
-                message_delivery, "time", SimpleNamespace(monotonic=lambda now=now: now[0], sleep=sleep)
-            )
+            clock = SimpleNamespace(monotonic=lambda now=now: now[0], sleep=sleep)
+            monkeypatch.setattr(message_delivery, "time", clock)
             messages = [Message(RecordDict(), node, MessageType.QUERY) for node in (1, 2)]
             replies = message_delivery.send_and_receive(grid, messages, timeout)
             assert sorted(reply.metadata.src_node_id for reply in replies) == replied
@@ -361,15 +351,9 @@ class Network:
         self.homes.append(home)
         own = {"FLWR_HOME": str(home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
         with (place / "log").open("wb") as sink:
-            process = subprocess.Popen(
-                [SCRIPTS / command[0], *command[1:]],
-                cwd=place,
-                env={**os.environ, **QUIET, **own},
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            options = {"cwd": place, "env": {**os.environ, **QUIET, **own}, "start_new_session": True}
+            options |= {"stdin": subprocess.DEVNULL, "stdout": sink, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen([SCRIPTS / command[0], *command[1:]], **options)
         try:
             yield process
         finally:
@@ -412,9 +396,8 @@ def network(folder: Path, nodes: dict[str, str], *, secure: bool):
     home.mkdir(parents=True)
     trust = f'root-certificates = "{folder}/certs/ca.crt"' if secure else "insecure = true"
     address = f"127.0.0.1:{network.port}"
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{address}"\n{trust}\n'
-    )
+    connection = f'[superlink.{NAME}]\naddress = "{address}"\n{trust}\n'
+    (home / "config.toml").write_text(f'[superlink]\ndefault = "{NAME}"\n\n{connection}')
     if secure:
         hosts = ["--server", "localhost", "--server", "127.0.0.1"]
         subprocess.run([SCRIPTS / "fedkernel", "certs", folder / "certs", *hosts], check=True, capture_output=True)

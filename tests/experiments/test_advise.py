@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from command_line import call
 
-from fedkernel.experiments import cli
 from fedkernel.experiments.commands.advice_output import disclosures, infer_division
 from fedkernel.experiments.commands.advise_candidates import CANDIDATES, Situation, advise, rules
 from fedkernel.experiments.commands.advise_tables import SiteTable, read_site_table
@@ -32,9 +31,7 @@ def situation(shapes, **more):
 
 
 def command(*arguments, code=0):
-    result = CliRunner().invoke(cli.app, ["advise", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result.output
+    return call("advise", *arguments, code=code).output
 
 
 @pytest.mark.parametrize(
@@ -65,21 +62,14 @@ def test_the_first_that_fits_and_whose_rule_holds_is_recommended(its, first):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["60x5", "60x4", "60x6"],
-        ["60x5", "50x5", "--goal", "clusters", "-k", "2"],
-        ["60x5", "50x5", "--share-rows"],
-        ["60x5", "60x4", "60x6", "--partition", "peers"],
-    ],
-    ids=["columns", "clusters", "landmarks", "peers"],
+    ["60x5 60x4 60x6", "60x5 50x5 --goal clusters -k 2", "60x5 50x5 --share-rows", "60x5 60x4 60x6 --partition peers"],
 )
 def test_the_experiment_to_start_with_runs_and_takes_what_was_said(tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
-    text = command(*arguments, "--toml", "first.toml")
+    text = command(*arguments.split(), "--toml", "first.toml")
     (planned,) = plan(read_config(Path("first.toml")))
     assert f"Take {planned.method.name}" in text
-    run = CliRunner().invoke(cli.app, ["run", "first.toml", "--set", "report.plots=false", "--out", "out"])
-    assert run.exit_code == 0, run.output
+    call("run", "first.toml", "--set", "report.plots=false", "--out", "out")
     (row,) = read_runs(tmp_path / "out" / "runs.jsonl")
     (forecast,) = lines_of([planned])[0].known
     assert row.rounds <= forecast.rounds
@@ -102,8 +92,7 @@ def test_files_say_what_is_divided_and_are_what_is_started_with(tmp_path, monkey
     text = command("a.csv", "b.csv", "--id", "patient", "--toml", "../study.toml")
     assert "No column is in two files: columns are divided." in text
     assert read_site_table("a.csv", "patient")[:3] == (30, 2, ("u", "v"))
-    run = CliRunner().invoke(cli.app, ["run", str(tmp_path / "study.toml"), "--set", "report.plots=false"])
-    assert run.exit_code == 0, run.output
+    call("run", tmp_path / "study.toml", "--set", "report.plots=false")
     (row,) = read_runs(next((sites / "runs").rglob("runs.jsonl")))
     assert row.floats_up == 28 * (2 + 4) + (2 + 4)
     assert "not FK k-means: is for divided rows, but columns are divided" in text
@@ -137,10 +126,7 @@ def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_pat
         ("void", "without a value"),
         ("clinic", "text that is the same in all rows"),
     ]
-    assert (
-        "column 'blood group' is text of 4 levels, each of which becomes a column ([prepare] categories); --label"
-        in text
-    )
+    assert "'blood group' is text of 4 levels, each of which becomes a column ([prepare] categories); --label" in text
     assert "to be mended" not in text
     (planned,) = plan(read_config(Path("study.toml")))
     assert planned.point.experiment.prepare.categories == {"blood group": ("0", "A", "AB", "B")}
@@ -168,9 +154,7 @@ def test_what_says_too_little_is_refused_in_one_sentence(arguments, sentence):
 def test_the_document_has_the_rules_and_what_the_experiments_take():
     """The tables' floats are those of the forecasts: equal, or no more where runs may end early."""
     page = (DOCS / "how-to" / "which-method.md").read_text(encoding="utf-8")
-    assert rules() in page, (
-        "python -c 'from fedkernel.experiments.commands.advise_candidates import rules; print(rules())'"
-    )
+    assert rules() in page, "fedkernel.experiments.commands.advise_candidates.rules() returns what is to stand there"
     results = (DOCS / "results" / "README.md").read_text(encoding="utf-8")
     for candidate in CANDIDATES:
         assert f"## {candidate.evidence}\n" in results

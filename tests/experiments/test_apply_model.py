@@ -7,15 +7,14 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import call
 from model_files import contents, refused
 from named_sites import find, vertical
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
-from typer.testing import CliRunner
 
 from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.data import NO_LABEL, DataSpec, Preparation, Prepare, RawTable, SiteFile, contingency, load
-from fedkernel.experiments.cli import app
 from fedkernel.experiments.commands.received_models import ReceivedModels
 from fedkernel.ground import InputError, rows_as_csv
 from fedkernel.models import FittedModel, LandmarkPCA, class_names, load_model, save_model
@@ -28,9 +27,8 @@ IRIS = load_iris(as_frame=True)
 NAMES = ["sepal, length", "sepal width", "petal length", "petal width"]
 X = StandardScaler().fit_transform(IRIS.data)
 FRAMES = [pd.DataFrame(part, columns=NAMES) for part in np.array_split(X[np.random.default_rng(0).permutation(150)], 3)]
-PREPARED = Preparation(
-    Prepare(missing="mean"), tuple(NAMES), *(np.asarray(getattr(IRIS.data, how)()) for how in ("mean", "mean", "std"))
-)
+MEAN, STD = IRIS.data.to_numpy().mean(axis=0), IRIS.data.to_numpy().std(axis=0)
+PREPARED = Preparation(Prepare(missing="mean"), tuple(NAMES), MEAN, MEAN, STD)
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +38,6 @@ def clusters(tmp_path_factory):
     result = FKKMeans(n_clusters=3, kernel=RBF(gamma=0.25), solver="gram").fit(FRAMES)
     result.save(folder)
     return result, folder
-
-
-def told(*arguments, code=0):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, done.output
-    return done
 
 
 def write(path, frame):
@@ -107,9 +99,9 @@ def test_the_model_of_an_experiment_is_applied_by_name(tmp_path, scale):
     (tmp_path / "run.toml").write_text(EXPERIMENT.format(data=data))
     for site in range(3):
         write(tmp_path / f"iris-{site}.csv", IRIS.data[site::3])
-    told("run", tmp_path / "run.toml", "--out", tmp_path / "out")
+    call("run", tmp_path / "run.toml", "--out", tmp_path / "out")
     write(tmp_path / "next.csv", IRIS.data[IRIS.feature_names[::-1]].assign(note="none"))
-    told("predict", tmp_path / "out", tmp_path / "next.csv", "--out", tmp_path / "labels.csv")
+    call("predict", tmp_path / "out", tmp_path / "next.csv", "--out", tmp_path / "labels.csv")
     fitted = FittedModel.load(tmp_path / "out" / "results" / "clusters__seed=0" / "model.npz")
     assert fitted.columns == tuple(IRIS.feature_names)
     expected = fitted.model.predict(load(DataSpec("iris", scale=scale if scale != "in files" else "none")).X)
@@ -134,8 +126,7 @@ def test_columns_are_found_by_name(clusters, caplog):
         with pytest.raises(InputError, match=re.escape(text)):
             result.fitted.predict(table)
     # raw rows are prepared as scikit-learn's scaler does it, and left out where a cell is empty and fitting left such
-    mean, std = IRIS.data.mean().to_numpy(), IRIS.data.std(ddof=0).to_numpy()
-    preparation = Preparation(Prepare(missing="drop"), tuple(NAMES), mean, mean, std)
+    preparation = Preparation(Prepare(missing="drop"), tuple(NAMES), MEAN, MEAN, STD)
     fitted = FittedModel(result.model, result.columns, preparation)
     holes = IRIS.data.to_numpy().copy()
     coordinates = fitted.transform(RawTable.of_array(holes, NAMES)).values
@@ -149,7 +140,7 @@ def test_columns_are_found_by_name(clusters, caplog):
 def test_predict_and_transform_from_the_shell(tmp_path, clusters):
     result, folder = clusters
     file, out = patients(tmp_path), tmp_path / "labels.csv"
-    done = told("predict", folder, file, "--id", "patient", "--out", out, "--label", "diagnosis")
+    done = call("predict", folder, file, "--id", "patient", "--out", out, "--label", "diagnosis")
     assert "left out, since the model has no such columns: note" in done.stderr
     sheet = pd.read_csv(out, dtype={"id": str})
     assert list(sheet.columns) == ["id", "label"]
@@ -161,17 +152,17 @@ def test_predict_and_transform_from_the_shell(tmp_path, clusters):
         assert [str(cluster), *map(str, counts)] in [line.split() for line in done.stderr.splitlines()]
 
     before = out.read_bytes()
-    refused = told("transform", folder, file, "--out", out, code=2).stderr
+    refused = call("transform", folder, file, "--out", out, code=2).stderr
     assert "exists already; allowed: a new name, or --overwrite" in refused
     assert out.read_bytes() == before
-    told("transform", folder / "model.npz", file, "--out", out, "--overwrite", "--id", "patient")
+    call("transform", folder / "model.npz", file, "--out", out, "--overwrite", "--id", "patient")
     coordinates = [list(map(float, line.split(",")[1:])) for line in out.read_text().splitlines()[1:]]
     np.testing.assert_array_equal(coordinates, result.model.transform(X))
-    told("transform", folder, file, "--out", tmp_path / "rows.npz")
+    call("transform", folder, file, "--out", tmp_path / "rows.npz")
     stored = contents(tmp_path / "rows.npz")
     np.testing.assert_array_equal(stored["embedding"], result.model.transform(X))
     np.testing.assert_array_equal(stored["row"], np.arange(150))
-    assert told("predict", folder, file).stdout.splitlines()[:2] == ["row,label", f"0,{labels[0]}"]
+    assert call("predict", folder, file).stdout.splitlines()[:2] == ["row,label", f"0,{labels[0]}"]
 
 
 def test_clusters_are_called_by_their_classes(tmp_path, clusters):
@@ -179,7 +170,7 @@ def test_clusters_are_called_by_their_classes(tmp_path, clusters):
     result, folder = clusters
     file, named = patients(tmp_path), tmp_path / "named.npz"
     naming = ("--label", "diagnosis", "--name-classes", "--save-model", named)
-    lines = told("predict", folder, file, *naming, "--out", tmp_path / "first.csv").stderr.splitlines()
+    lines = call("predict", folder, file, *naming, "--out", tmp_path / "first.csv").stderr.splitlines()
     first = next(place for place, line in enumerate(lines) if line.startswith("cluster "))
     table = lines[first : first + 4]
     labels = result.model.predict(X)
@@ -191,10 +182,10 @@ def test_clusters_are_called_by_their_classes(tmp_path, clusters):
     expected = [IRIS.target_names[np.argmax(np.bincount(IRIS.target[labels == cluster]))] for cluster in labels]
     assert list(pd.read_csv(tmp_path / "first.csv")["class"]) == expected
     next_week = write(tmp_path / "next.csv", pd.DataFrame(X[:7], columns=NAMES))
-    told("predict", named, next_week, "--out", tmp_path / "next-labels.csv")
+    call("predict", named, next_week, "--out", tmp_path / "next-labels.csv")
     assert list(pd.read_csv(tmp_path / "next-labels.csv")["class"]) == expected[:7]
     assert class_names(np.array([0, 0, 0, 2]), ["b", "a", None, None], 3) == ("a", "1", "2")
-    assert "--label COLUMN" in told("predict", folder, file, "--name-classes", code=2).stderr
+    assert "--label COLUMN" in call("predict", folder, file, "--name-classes", code=2).stderr
 
 
 def test_models_of_which_there_is_none_to_apply(tmp_path, clusters):
@@ -202,14 +193,14 @@ def test_models_of_which_there_is_none_to_apply(tmp_path, clusters):
     file = patients(tmp_path)
     vertical = DKPCA(n_components=2).fit([X[:, :2], X[:, 2:]])
     vertical.save(tmp_path / "out" / "results" / "a")
-    assert "serve FOLDER --project" in told("transform", tmp_path / "out", file, code=2).stderr
+    assert "serve FOLDER --project" in call("transform", tmp_path / "out", file, code=2).stderr
     UniformKPCA(n_components=2, n_samples=9, share_rows=True).fit(FRAMES).save(tmp_path / "out" / "results" / "b")
-    text = told("transform", tmp_path / "out", file, code=2).stderr
+    text = call("transform", tmp_path / "out", file, code=2).stderr
     assert f"{tmp_path / 'out'} holds 2 models; choose one: " in text.replace("\n", "")
-    text = told("predict", tmp_path / "out" / "results" / "b", file, code=2).stderr
+    text = call("predict", tmp_path / "out" / "results" / "b", file, code=2).stderr
     assert "LandmarkPCA has no clusters; allowed: transform" in text
-    assert "holds no model" in told("predict", tmp_path, file, code=2).stderr
-    assert "allowed: .csv, .npz" in told("predict", folder, file, "--out", tmp_path / "a.txt", code=2).stderr
+    assert "holds no model" in call("predict", tmp_path, file, code=2).stderr
+    assert "allowed: .csv, .npz" in call("predict", folder, file, "--out", tmp_path / "a.txt", code=2).stderr
     assert isinstance(load_model(tmp_path / "out" / "results" / "a" / "model.npz"), KernelPCA)
 
 

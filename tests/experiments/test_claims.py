@@ -2,7 +2,6 @@
 
 import math
 import re
-from typing import Any
 
 import pytest
 from claim_rows import CLIENTS, a_run, curved, judged, measured
@@ -122,14 +121,9 @@ def test_where_restricts_both_sides_or_one():
         ({"where": {CLIENTS: 2}}, "-3 against at most 100 (2 seeds)"),
         ({"where_of": {CLIENTS: 5}, "where_to": {CLIENTS: 2}}, "-1 against at most 100 (2 seeds)"),
         ({"where": {CLIENTS: 5}, "where_to": {CLIENTS: 2}}, "-1 against at most 100 (2 seeds)"),
-        (  # against both settings of B: 3 - 4 and 3 - 2
-            {"where_of": {CLIENTS: 5}},
-            "1 against at most 100 (2 seeds; the worst is at partition.clients = 5)",
-        ),
-        (  # both settings of A against one of B: 1 - 2 and 3 - 2
-            {"where_to": {CLIENTS: 5}},
-            "1 against at most 100 (2 seeds; the worst is at partition.clients = 5)",
-        ),
+        # against both settings of B: 3 - 4 and 3 - 2; and both of A against one of B: 1 - 2 and 3 - 2
+        ({"where_of": {CLIENTS: 5}}, "1 against at most 100 (2 seeds; the worst is at partition.clients = 5)"),
+        ({"where_to": {CLIENTS: 5}}, "1 against at most 100 (2 seeds; the worst is at partition.clients = 5)"),
     ):
         assert judged(runs, **claim, **where).numbers == expected, where
 
@@ -199,9 +193,8 @@ def test_a_rate_is_the_mean_of_the_seeds_slopes_from_a_first_iteration_on():
     assert verdict.value == pytest.approx(steep / 2)
     assert verdict.standard_error == pytest.approx(-steep / 2)  # of two numbers, half their distance
     assert verdict.numbers.endswith("t · recover_error is at most 16)")
-    assert [judged(runs, **claim, at_most=limit).verdict for limit in (1.21, 1.2, -3.61, -3.62)] == [
-        *(HOLDS, NOISE, NOISE, FAILS)
-    ]
+    verdicts = [judged(runs, **claim, at_most=limit).verdict for limit in (1.21, 1.2, -3.61, -3.62)]
+    assert verdicts == [HOLDS, NOISE, NOISE, FAILS]
     assert judged(runs, **{**claim, "from": 1}, at_most=2).value > steep / 2
 
 
@@ -232,11 +225,10 @@ def test_curves_overlap_by_their_largest_relative_distance_below_0_too():
     runs = [*curved("A", [10.0, 8.0, 0.0], [10.0, 5.0, 1.0]), *curved("B", [10.0, 10.0, 0.0], [9.0, 5.0])]
     # 0, 2 / 10, nothing of 0; 1 / 10, 0; B's second seed has no third iteration
     claim = {"check": "overlap", "value": "recover_error"}
+    apart = "apart by 0.2 against at most 0.19 (2 seeds; the worst is at t = 2, seed = 0)"
     for of in (["A", "B"], ["B", "A"]):
         assert judged(runs, **claim, of=of, within=0.2).verdict is HOLDS
-        assert judged(runs, **claim, of=of, within=0.19).numbers == (
-            "apart by 0.2 against at most 0.19 (2 seeds; the worst is at t = 2, seed = 0)"
-        )
+        assert judged(runs, **claim, of=of, within=0.19).numbers == apart
     assert judged(runs, **claim, of=["A", "A"], within=0).verdict is HOLDS
     assert judged([*curved("A", [1.0]), *curved("B", [-1.0])], **claim, of=["A", "B"], within=1.9).verdict is FAILS
     runs = [*curved("A", [-2.0], value="gain"), *curved("B", [-1.0], value="gain")]  # by half of |-2|, not all of -1
@@ -260,7 +252,7 @@ def test_a_value_is_bounded_at_every_iteration_of_every_seed_and_rises_by_its_la
     assert judged(curved("A", [1.0, 1.0]), **claim).verdict is HOLDS, "two rounds of 10"
 
 
-CLAIMS: dict[str, dict[str, Any]] = {
+CLAIMS = {
     "value": {"metric": "error", "of": "A", "at_most": 100},
     "ratio": {"metric": "error", "of": "B", "to": "A", "at_most": 100},
     "difference": {"metric": "error", "of": "A", "to": "B", "at_most": 100},
@@ -273,14 +265,9 @@ CLAIMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("check", CLAIMS)
 def test_no_claim_holds_before_all_its_runs_are_there(check):
-    due: list[tuple[dict[str, Any], int]] = [({CLIENTS: clients}, seed) for clients in (2, 5) for seed in (0, 1)]
-    runs = {
-        (name, point[CLIENTS], seed): a_run(
-            name, seed, curves={"recover_error": [1.0, 0.5]}, metrics={"error": 1.0}, point=point
-        )
-        for name in ("A", "B")
-        for point, seed in due
-    }
+    due = [({CLIENTS: clients}, seed) for clients in (2, 5) for seed in (0, 1)]
+    own = {"curves": {"recover_error": [1.0, 0.5]}, "metrics": {"error": 1.0}}
+    runs = {(name, at[CLIENTS], seed): a_run(name, seed, point=at, **own) for name in "AB" for at, seed in due}
     claim = {"check": check, **CLAIMS[check]}
     assert judged(list(runs.values()), due, **claim).verdict is HOLDS
     for absent in (at for at in runs if at[0] == "A"):

@@ -1,14 +1,13 @@
 """Every kind of check can come out each way: rows where it holds, and the same rows doctored until it does not."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from claim_rows import CLIENTS, a_run, curved, judged, measured
 
 from fedkernel.experiments.claims import Verdict
-from fedkernel.experiments.results import Run, by_iteration
+from fedkernel.experiments.results import by_iteration
 
 
 def errors_of(*errors):
@@ -64,7 +63,7 @@ def tried(make, *of_each):
 
 
 VERDICTS = (Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS)
-ROWS: dict[str, dict[Verdict, list[Run]]] = {
+ROWS = {
     "value": tried(errors_of, (0.7, 0.8, 0.9), (0.7, 0.8, 1.2), (1.1, 1.2, 1.3)),  # .8, standard error .058; .9, .153
     "ratio": tried(errors_of, (1.1, 1.2, 1.3), (0.7, 0.8, 1.2), (0.7, 0.8, 0.9)),
     "difference": tried(errors_of, (0.7, 0.8, 0.9), (0.9, 1.0, 1.3), (1.1, 1.2, 1.3)),
@@ -85,7 +84,7 @@ ROWS: dict[str, dict[Verdict, list[Run]]] = {
 }
 ERROR, CURVE = {"metric": "error", "of": "A"}, {"value": "recover_error", "of": ["A"]}
 RATIO = {"check": "ratio", **ERROR, "to": "B"}
-CLAIMS: dict[str, dict[str, Any]] = {
+CLAIMS = {
     "value": {"check": "value", **ERROR, "at_most": 1},
     "ratio": {**RATIO, "at_least": 1},
     "difference": {"check": "difference", **ERROR, "to": "B", "at_most": 0},
@@ -121,19 +120,15 @@ def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed():
 
 def test_several_methods_make_a_curve_too():
     """The points of B as methods of one point each, those of A as two."""
-    runs = [
-        run.model_copy(update={"name": f"{run.name}{run.point[POINTS]}", "point": {}})
-        for run in at_costs(0.7, 0.8, 1.2)
-    ]
+    of_two = at_costs(0.7, 0.8, 1.2)
+    runs = [run.model_copy(update={"name": f"{run.name}{run.point[POINTS]}", "point": {}}) for run in of_two]
     claim = {"metric": "error", "at": "floats_up", "to": ["B1", "B3", "B2"], "at_most": 1}
     worst = judged(runs, check="ratio", of=["A2", "A3"], **claim)
     assert (worst.verdict, worst.where) == (Verdict.NOISE, "'A3' at floats_up = 800")
-    assert worst.value == judged(at_costs(0.7, 0.8, 1.2), **CLAIMS["at equal cost"]).value
+    assert worst.value == judged(of_two, **CLAIMS["at equal cost"]).value
     verdict = judged(runs, check="ratio", of="A1", **claim)
-    assert (verdict.verdict, verdict.numbers) == (
-        Verdict.UNTESTABLE,
-        "no common range of floats_up: 'A1' has 2 to 2, 'B1', 'B3', 'B2' has 50 to 1600",
-    )
+    apart = "no common range of floats_up: 'A1' has 2 to 2, 'B1', 'B3', 'B2' has 50 to 1600"
+    assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, apart)
 
 
 def test_what_is_equal_may_be_a_sum_or_an_error():

@@ -72,12 +72,6 @@ def test_only_columns_that_are_divided_and_fill_a_square_are_pixels(tmp_path):
         run_experiment(an_experiment(**horizontal), tmp_path)
 
 
-def drawn(pictures, runs):
-    figure = eigen_images(runs, pictures)
-    assert figure is not None
-    return figure[1], figure[2]
-
-
 def shown(canvas):
     return [np.asarray(axes.images[0].get_array()).ravel().tolist() for axes in canvas.axes if axes.images]
 
@@ -87,7 +81,7 @@ def test_a_method_has_a_row_a_setting_a_block_and_signs_are_those_on_top():
     runs = [a_run(name, seed, point=point) for name in ("a", "b") for point in points for seed in (0, 1)]
     picture = np.array([[[1.0, 2.0], [3.0, -9.0]]])
     pictures = {run.id: (picture if run.name == "a" else -2 * picture) * (run.seed + 1) for run in runs}
-    caption, canvas = drawn(pictures, runs)
+    caption, canvas = eigen_images(runs, pictures)[1:]
     top = [1.0, 2.0, 3.0, -9.0]
     assert shown(canvas) == [top, top, [2 * x for x in top], [2 * x for x in top]]
     assert [axes.get_ylabel() for axes in canvas.axes] == ["a", "", "b", ""]
@@ -99,6 +93,6 @@ def test_a_method_has_a_row_a_setting_a_block_and_signs_are_those_on_top():
 def test_runs_without_pictures_have_none_and_few_settings_are_shown():
     runs = [a_run("a", point={"data.name": f"set {number}"}) for number in range(6)]
     assert eigen_images(runs, {}) is None
-    caption, canvas = drawn({run.id: np.ones((5, 2, 2)) for run in runs[1:]}, runs)
+    caption, canvas = eigen_images(runs, {run.id: np.ones((5, 2, 2)) for run in runs[1:]})[1:]
     assert len(shown(canvas)) == 12
     assert "Only the first 4 settings are shown." in caption

@@ -5,16 +5,15 @@ import sys
 import tomllib
 
 import pytest
-from typer.testing import CliRunner
+from command_line import call
 
-from fedkernel.experiments import cli
 from fedkernel.experiments.commands import console
 from fedkernel.wire import Job
 
 
 def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):
-    done = CliRunner().invoke(cli.app, ["new", "MyRBFThing", "--out", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (0, "")
+    done = call("new", "MyRBFThing", "--out", tmp_path)
+    assert done.stderr == ""
     names = ["__init__.py", "client.py", "strategy.py"]
     names = [f"my_rbf_thing/{name}" for name in names] + ["test_my_rbf_thing.py", "my_rbf_thing.toml"]
     assert done.stdout.split() == [str(tmp_path / name) for name in names]
@@ -26,19 +25,14 @@ def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):
     tried = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert tried.returncode == 0, tried.stdout
     assert "2 passed" in tried.stdout
-    for tool in (
-        ["ruff", "check", "--isolated", "--line-length=120"],
-        ["ruff", "format", "--isolated", "--line-length=120", "--check"],
-    ):
-        checked = subprocess.run(
-            [sys.executable, "-m", *tool, "."], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+    for tool in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *tool, "--isolated", "--line-length=120", "."]
+        checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stdout
 
 
 def test_with_app_it_is_a_flower_app_whose_job_is_the_pair(tmp_path):
-    done = CliRunner().invoke(cli.app, ["new", "MyPCA", "--app", "--out", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert call("new", "MyPCA", "--app", "--out", tmp_path).stderr == ""
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text())
     app, names = project["tool"]["flwr"]["app"], project["project"]["entry-points"]
     assert project["project"]["dependencies"] == []  # flwr run would install them, and no registry has fedkernel
@@ -52,15 +46,13 @@ def test_with_app_it_is_a_flower_app_whose_job_is_the_pair(tmp_path):
 
 @pytest.mark.parametrize("name", ["my_pca", "3PCA", "My-PCA", "None", ""])
 def test_a_name_that_no_class_can_have_is_refused(name, tmp_path):
-    done = CliRunner().invoke(cli.app, ["new", name, "--out", str(tmp_path)])
-    assert done.exit_code == console.BAD_INPUT
+    done = call("new", name, "--out", tmp_path, code=console.BAD_INPUT)
     assert done.stderr == f"error: PAIR = {name!r}, but must be the name of a class, such as MyPCA\n"
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_written_over(tmp_path):
     (tmp_path / "mine.toml").write_text("")
-    done = CliRunner().invoke(cli.app, ["new", "Mine", "--out", str(tmp_path)])
-    assert done.exit_code == console.BAD_INPUT
+    done = call("new", "Mine", "--out", tmp_path, code=console.BAD_INPUT)
     assert f"{tmp_path / 'mine.toml'} exists already" in done.stderr
     assert len(list(tmp_path.iterdir())) == 1

@@ -37,16 +37,12 @@ def a_run(name, seed, rounds, **changed):
 
 def curved(name, *curves, value="recover_error", **changed):
     """Make a run for each seed, with a value at each of t = 1, 2, ..."""
-    return [
-        a_run(name, seed, [{"t": t, value: x} for t, x in enumerate(curve, start=1)], **changed)
-        for seed, curve in enumerate(curves)
-    ]
+    rounds = [[{"t": t, value: x} for t, x in enumerate(curve, start=1)] for curve in curves]
+    return [a_run(name, seed, own, **changed) for seed, own in enumerate(rounds)]
 
 
 def drawn(runs, value):
-    figure = value_by_iteration(runs, value, looks(summarise(runs)))
-    assert figure is not None
-    return figure[1], figure[2]
+    return value_by_iteration(runs, value, looks(summarise(runs)))[1:]
 
 
 def lines(canvas, panel=0):
@@ -59,18 +55,15 @@ def labels(canvas):
 
 
 def test_an_iteration_has_the_last_value_of_its_rounds_and_the_sum_of_their_floats():
-    run = a_run(
-        "A",
-        0,
-        [
-            {"floats": 1000},  # before the iterations
-            {"t": 1, "rank": 2, "floats": 10},
-            {"t": 1, "rank": 3, "floats": 20},
-            {"t": 1, "rank": None, "floats": 30},
-            {"t": 2, "floats": 5},
-            {"t": 3, "rank": 7, "floats": 0},
-        ],
-    )
+    rounds = [
+        {"floats": 1000},  # before the iterations
+        {"t": 1, "rank": 2, "floats": 10},
+        {"t": 1, "rank": 3, "floats": 20},
+        {"t": 1, "rank": None, "floats": 30},
+        {"t": 2, "floats": 5},
+        {"t": 3, "rank": 7, "floats": 0},
+    ]
+    run = a_run("A", 0, rounds)
     assert by_iteration(run, "rank") == {1: 3, 3: 7}
     assert by_iteration(run, "floats_up") == {1: 60, 2: 5, 3: 0}
     assert by_iteration(run, "colour") == {}
@@ -154,16 +147,15 @@ def test_a_swept_number_tells_curves_apart_where_each_setting_cannot_have_a_pane
 
 
 def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_that_no_run_tells(tmp_path):
-    rounds: list[dict[str, float | None]] = [{"t": t, "rank": t, "recover_error": 1 / t, "floats": 10} for t in (1, 2)]
+    rounds = [{"t": t, "rank": t, "recover_error": 1 / t, "floats": 10} for t in (1, 2)]
     runs = [a_run("A", seed, rounds) for seed in (0, 1)]
     rest = [figure.name for figure in draw(runs, tmp_path)]
     values = ["floats_up", "floats_down", "colour", "recover_error", "rank"]
     once, again = (draw(runs, tmp_path / folder, by_iteration=values) for folder in ("once", "again"))
     by_t = [f"{value}_by_iteration" for value in values if value != "colour"]
     assert [figure.name for figure in once] == [*rest, *by_t]
-    assert [figure.title for figure in once[-4:-2]] == [
-        f"Floats {done} by iteration" for done in ("uploaded", "downloaded")
-    ]
+    titles = [figure.title for figure in once[-4:-2]]
+    assert titles == ["Floats uploaded by iteration", "Floats downloaded by iteration"]
     for a, b in zip(once, again, strict=True):
         assert a.png.read_bytes() == b.png.read_bytes()
         assert a.svg.read_bytes() == b.svg.read_bytes()
@@ -217,9 +209,8 @@ def test_a_result_s_figure_has_its_rows_clusters_and_spectrum_and_none_without_e
         rows, clusters, spectrum = result.plot().axes
         counts = sorted(np.bincount(GROUPS))
         assert sorted(len(line.get_xdata()) for line in rows.lines) == counts
-        assert (
-            len({line.get_marker() for line in rows.lines}) == len({bar.get_hatch() for bar in clusters.patches}) == 3
-        )
+        markers, hatches = {line.get_marker() for line in rows.lines}, {bar.get_hatch() for bar in clusters.patches}
+        assert len(markers) == len(hatches) == 3
         assert sorted(int(text.get_text().split()[1]) for text in clusters.get_yticklabels()) == counts
         np.testing.assert_array_equal(spectrum.lines[0].get_ydata(), model.eigenvalues_)
     assert math.gcd(len(HUES), len(MARKERS)) == 1

@@ -36,10 +36,7 @@ name = "alone"
 method = "isolated kernel k-means"
 n_clusters = 2
 kernel = {type = "rbf", gamma = 0.03}"""
-COMPONENTS = (
-    'name = "components"\nmethod = "DKPCA"\nn_components = 2\nlocal_components = 40\n'
-    'kernel = {type = "rbf", gamma = 0.05}'
-)
+COMPONENTS = 'name="components"\nmethod="DKPCA"\nn_components=2\nlocal_components=40\nkernel={type="rbf", gamma=0.05}'
 
 
 def test_rows_in_files_of_three_kinds_with_columns_in_any_order_are_the_arrays_they_hold(tmp_path, monkeypatch):

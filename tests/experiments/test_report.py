@@ -4,7 +4,6 @@ import html
 import io
 import math
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from refusals import refusing
 from rich.console import Console
 
 from fedkernel.data import PartitionSpec
+from fedkernel.experiments import results
 from fedkernel.experiments.claims import Claim, Verdict
 from fedkernel.experiments.config import Experiment, ReportOptions, Sites
 from fedkernel.experiments.report import for_terminal, lay_out, write_report
@@ -19,16 +19,7 @@ from fedkernel.experiments.report.about import data_lines
 from fedkernel.experiments.report.page_tables import size_rows
 from fedkernel.experiments.report.plot_style import value_scale
 from fedkernel.experiments.report.plots import draw
-from fedkernel.experiments.results import (
-    Columns,
-    Run,
-    Spread,
-    append_run,
-    leading_metric,
-    read_runs,
-    summarise,
-    write_shapes,
-)
+from fedkernel.experiments.results import Run, Spread, append_run, read_runs, summarise, write_shapes
 from fedkernel.experiments.running import run_experiment
 from fedkernel.ground import InputError, write_atomic
 from fedkernel.models import METRICS, check_metric, compute_metrics, metric_of
@@ -55,7 +46,7 @@ def a_round(number, error, **values):
 
 
 def a_run(name="DKPCA-5", seed=0, error=0.001, **changed):
-    row: dict[str, Any] = {
+    row = {
         "id": f"{name}__{changed.get('point', {})}__seed={seed}",
         "name": name,
         "kind": "strategy",
@@ -139,13 +130,12 @@ def test_any_other_bad_line_is_named_by_file_and_number(tmp_path, line, says):
     assert str(caught.value).startswith(f"{path}, line 2: ")
 
 
-def test_summaries_are_means_and_sample_deviations_in_order_of_appearance():
+def test_summaries_are_means_and_sample_deviations_in_order_of_appearance_and_none_without_finite_figures():
     errors = [0.1, 0.4, 0.7]
     runs = [a_run("z", 0, errors[0]), a_run("a", 0, None), a_run("z", 1, errors[1]), a_run("z", 2, errors[2])]
     z, a = summarise(runs)
     assert (z.name, a.name, z.seeds) == ("z", "a", 3)
     error = z.metrics["error"]
-    assert error is not None
     np.testing.assert_allclose([error.mean, error.std or 0], [np.mean(errors), np.std(errors, ddof=1)])
     assert (error.low, error.high, error.n) == (0.1, 0.7, 3)
     assert a.metrics["error"] is None
@@ -154,13 +144,10 @@ def test_summaries_are_means_and_sample_deviations_in_order_of_appearance():
     assert one.metrics["error"] == Spread.of([2.0])
     points = {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 2, "b": 2}
     assert [summary.seeds for summary in summarise([a_run(seed=i, point=p) for i, p in enumerate(points)])] == [2, 1]
-
-
-@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
-def test_a_seed_without_a_finite_figure_leaves_no_mean_and_no_ends(wrong):
-    spread = Spread.of([1.0, wrong])
-    assert np.isnan([spread.mean, spread.low, spread.high]).all()
-    assert (spread.std, spread.n) == (None, 2)
+    for wrong in (math.inf, -math.inf, math.nan):
+        spread = Spread.of([1.0, wrong])
+        assert np.isnan([spread.mean, spread.low, spread.high]).all()
+        assert (spread.std, spread.n) == (None, 2)
 
 
 def test_the_table_fits_100_columns_and_shows_exact_zeros_only_where_exact():
@@ -199,19 +186,16 @@ def test_of_clusters_what_compares_across_settings_stands_before_their_objective
     """As an experiment of named sites measures them, and one of simulated sites, whose rows have classes."""
     measured = {"kmeans_objective": 0.3, "calinski_harabasz": 40.0, "simplified_silhouette": 0.5, "site_nmi": 0.1}
     judged = {"recover_error": 0.1, "nmi": 0.8, "ari": 0.7, "stability": 0.9}
-    for metrics, order in (
-        (measured, ["simplified_silhouette", "kmeans_objective", "calinski_harabasz", "site_nmi"]),
-        (
-            measured | judged,
-            ["simplified_silhouette", "nmi", "ari", "stability", "kmeans_objective", "calinski_harabasz"],
-        ),
-        ({"kmeans_objective": 0.3, "nmi": 0.8}, ["nmi", "kmeans_objective"]),
+    for metrics, names in (
+        (measured, "simplified_silhouette kmeans_objective calinski_harabasz site_nmi"),
+        (measured | judged, "simplified_silhouette nmi ari stability kmeans_objective calinski_harabasz"),
+        ({"kmeans_objective": 0.3, "nmi": 0.8}, "nmi kmeans_objective"),
     ):
-        runs = [a_run(name, metrics=metrics) for name in ("a", "b")]
+        order, runs = names.split(), [a_run(name, metrics=metrics) for name in ("a", "b")]
         path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
         assert tables(path)["Answer"][0][1 : 1 + len(order)] == order
         assert order[0] in "\n".join(printed(runs))
-        assert leading_metric(summarise(runs)) == order[0]
+        assert results.leading_metric(summarise(runs)) == order[0]
     objective = [a_run(metrics={"kmeans_objective": 0.3})]
     assert "kmeans_objective" in "\n".join(printed(objective)), "which leads where there is nothing else"
 
@@ -314,14 +298,12 @@ def test_every_figure_that_applies_is_made_and_no_other(tmp_path):
     assert draw([a_run(error=None, seconds=0.0)], tmp_path / "none") == []
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"), [([1], []), ([1, 2], ["floats_up", "x"]), (["iris", "wine"], ["method", "floats_up"])]
-)
-def test_of_one_method_only_its_settings_are_compared_once_each(tmp_path, values, expected):
+def test_of_one_method_only_its_settings_are_compared_once_each(tmp_path):
     """A single number is in the table; settings that are numbers have an axis of their own."""
-    runs = [a_run(seed=seed, point={"x": value}) for value in values for seed in (0, 1)]
-    names = [figure.name for figure in draw(runs, tmp_path)]
-    assert names == [*(f"error_by_{what}" for what in expected), "seconds_by_phase"]
+    for values, expected in (([1], []), ([1, 2], ["floats_up", "x"]), (["iris", "wine"], ["method", "floats_up"])):
+        runs = [a_run(seed=seed, point={"x": value}) for value in values for seed in (0, 1)]
+        names = [figure.name for figure in draw(runs, tmp_path)]
+        assert names == [*(f"error_by_{what}" for what in expected), "seconds_by_phase"]
 
 
 @pytest.mark.parametrize("errors", [[0.0], [1e-320, 1.0], [-1e-18, 1e-3], [math.nan, 1.0]])
@@ -430,14 +412,11 @@ def test_the_page_begins_with_what_was_asked_and_then_says_what_it_took(tmp_path
         a_run("DKPCA", metrics={"bound": 1.0, **common}, point={"partition.clients": 2}),
         a_run("isolated", kind="baseline", metrics={"worst_error": 0.3, **common}, point={"partition.clients": 2}),
     ]
-    for wanted, first, rest in (
-        (None, "error against central", ["nmi", "worst_error"]),
-        ("nmi", "nmi", ["error against central", "worst_error"]),
-    ):
+    for wanted, first, second in ((None, "error against central", "nmi"), ("nmi", "nmi", "error against central")):
         path = write_report(tmp_path, experiment(options=ReportOptions(plots=False, metric=wanted)), runs)
         assert [*tables(path)][:2] == ["Answer", "What it took"]
         answer, took = (tables(path)[label] for label in ("Answer", "What it took"))
-        assert answer[0] == ["method", "partition.clients", first, *rest, "bound", "seeds"]
+        assert answer[0] == ["method", "partition.clients", first, second, "worst_error", "bound", "seeds"]
         costs = ["floats up", "floats down", "rounds", "seconds", "parallel_seconds", "local_components"]
         assert took[0] == ["method", "partition.clients", *costs, "bytes up", "bytes down", "seeds"]
     assert answer[1] == ["DKPCA", "2", "0.5000", "1.00e-01", "–", "1.00e+00", "1"]
@@ -450,10 +429,8 @@ def test_the_page_begins_with_what_was_asked_and_then_says_what_it_took(tmp_path
 def test_whatever_is_named_is_escaped(tmp_path):
     bad = "<b>&\"'"
     runs = [a_run(bad, seed, point={bad: seed}, group=bad, phases={bad: 0.1}, engine=bad) for seed in (1, 2)]
-    path = write_report(
-        tmp_path, experiment(bad, bad), runs, claims=[Claim(bad, Verdict.HOLDS, bad)], environment={bad: bad}
-    )
-    page = path.read_text(encoding="utf-8")
+    more = {"claims": [Claim(bad, Verdict.HOLDS, bad)], "environment": {bad: bad}}
+    page = write_report(tmp_path, experiment(bad, bad), runs, **more).read_text(encoding="utf-8")
     assert "<b>" not in page
     assert "&lt;b&gt;&amp;&#34;&#39;" in page
 
@@ -495,9 +472,8 @@ def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metr
     lines = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
     assert lines["data"] == "iris"
     assert lines["divided"] == "by columns (vertical), even, among 2 clients"
-    assert (
-        lines["sizes"] == "150 rows and 4 columns; 3, 1 columns at the clients; of floats, the whole table is N d = 600"
-    )
+    sizes = "150 rows and 4 columns; 3, 1 columns at the clients; of floats, the whole table is N d = 600"
+    assert lines["sizes"] == sizes
     named = {metric_of("error").heading, "floats up", "seconds"}
     assert named <= lines.keys()
     assert lines["error against central"].endswith("lower is better, 0 at best, below 1e-16 only rounding.")
@@ -510,9 +486,8 @@ def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metr
     page = write_report(tmp_path, sites, an_experiment()).read_text(encoding="utf-8")
     text = "north: only masked sums, 0.50 numbers for each entry of the table (0.50 in all its runs), no noise"
     assert f"<dt>receipts</dt><dd>of study {'1' * 12}, signers unknown; {text}</dd>" in page
-    rows = experiment().model_copy(
-        update={"partition": PartitionSpec(kind="horizontal", method="dirichlet", alpha=0.5, shuffle=True, clients=13)}
-    )
+    divided = PartitionSpec(kind="horizontal", method="dirichlet", alpha=0.5, shuffle=True, clients=13)
+    rows = experiment().model_copy(update={"partition": divided})
     sizes = [(10 + number, 4) for number in range(13)]
     assert data_lines(rows, sizes)[1:] == [
         ("divided", "by rows (horizontal), dirichlet, alpha = 0.5, shuffled anew with every seed, among 13 clients"),
@@ -545,7 +520,7 @@ def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(
         "client 0, 1 at client 1; scaled to mean 0 and standard deviation 1; levels as columns of 0 and 1: sex (f, m); "
         "over the rows of all clients together"
     )
-    columns = Columns(tuple(f"c{place}" for place in range(32)), 32)
+    columns = results.Columns(tuple(f"c{place}" for place in range(32)), 32)
     named = dict(data_lines(experiment(), [], columns))["columns"]
     assert (named.startswith("32: c0, c1, "), named.endswith(", c29 and 2 more")) == (True, True)
     assert "prepared" not in dict(data_lines(experiment(), []))

@@ -1,7 +1,5 @@
 """Rows along the first two components: where they are, coloured by what is known of them, comparable by the eye."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
@@ -11,14 +9,8 @@ from sklearn.decomposition import PCA
 from test_report import a_run
 
 from fedkernel.experiments.config import Experiment
-from fedkernel.experiments.report.pictures import (
-    Panel,
-    class_colours,
-    draw_panels,
-    matched_clusters,
-    rotated_onto,
-    row_pictures,
-)
+from fedkernel.experiments.report import pictures as drawing
+from fedkernel.experiments.report.pictures import matched_clusters, rotated_onto, row_pictures
 from fedkernel.experiments.report.plots import draw
 from fedkernel.experiments.results import RowPicture, read_row_pictures
 from fedkernel.experiments.running import run_experiment
@@ -49,11 +41,9 @@ def test_the_points_of_an_exact_method_are_those_of_pca_turned_onto_the_central_
     pooled = PCA(2).fit_transform(X)
     for picture in (ours, central):
         np.testing.assert_allclose(rotated_onto(picture.points, pooled), pooled, atol=1e-8)
-        assert picture.classes is not None
         assert picture.classes.tolist() == [str(kind) for kind in load_iris().target]
         assert picture.clusters is None
     drawn = row_pictures(rows, pictures)
-    assert drawn is not None
     first, second = (axes.lines for axes in drawn[2].axes)
     for a, b in zip(first, second, strict=True):
         np.testing.assert_allclose(a.get_xydata(), b.get_xydata(), atol=1e-8)
@@ -69,12 +59,9 @@ def test_clusters_have_the_sizes_and_rows_that_k_means_of_the_pooled_rows_gives(
     pictures = read_row_pictures(tmp_path, rows)
     best = KMeans(3, n_init=20, random_state=0).fit(X).labels_
     for picture in pictures.values():
-        assert picture.clusters is not None
-        assert picture.sizes is not None
         assert np.mean(matched_clusters(picture.clusters, best) == best) > 0.95
         assert picture.sizes.tolist() == np.bincount(picture.clusters).tolist()
     drawn = row_pictures(rows, pictures)
-    assert drawn is not None
     titles = [axes.get_title(loc="left") for axes in drawn[2].axes]
     assert titles == ["all, by class", "all", "ours"]
     assert "coloured by cluster and class" in drawn[1]
@@ -111,7 +98,7 @@ def test_turning_undoes_rotations_and_clusters_get_the_numbers_of_those_they_sha
     assert len(np.unique(matched_clusters(merged, onto))) == 3
     assert matched_clusters(onto[:7], onto).tolist() == onto[:7].tolist()
     names = np.array(["d", "c", "b", "a"])
-    assert class_colours(names[onto], onto) == {"d": 0, "c": 1, "b": 2, "a": 3}
+    assert drawing.class_colours(names[onto], onto) == {"d": 0, "c": 1, "b": 2, "a": 3}
     rows = rows_to_draw(10 * MOST_ROWS)
     assert len(set(rows.tolist())) == MOST_ROWS
     assert rows.tolist() == rows_to_draw(10 * MOST_ROWS).tolist() == sorted(rows.tolist())
@@ -121,12 +108,11 @@ def test_turning_undoes_rotations_and_clusters_get_the_numbers_of_those_they_sha
 @pytest.mark.usefixtures("rendered")
 def test_a_group_has_a_line_the_files_are_the_same_bytes_again_and_more_kinds_than_colours_differ(tmp_path):
     rng = np.random.default_rng(0)
-    nothing: dict[str, Any] = {"error": None, "seconds": 0.0}  # so that no other figure is drawn
+    nothing = {"error": None, "seconds": 0.0}  # so that no other figure is drawn
     runs = [a_run(name, group=group, **nothing) for name, group in (("a", "rbf"), ("b", "linear"), ("c", "rbf"))]
     runs.append(a_run("all", kind="baseline", method="central KPCA", group="rbf", **nothing))
     pictures = {run.id: RowPicture(rng.standard_normal((40, 2)), np.arange(40).astype(str)) for run in runs}
     drawn = row_pictures(runs, pictures)
-    assert drawn is not None
     titles = [axes.get_title(loc="left") for axes in drawn[2].axes if axes.get_visible()]
     assert titles == ["rbf\nall", "a", "c", "linear\nb"]
     looks = {(line.get_color(), line.get_marker()) for line in drawn[2].axes[0].lines}
@@ -136,5 +122,5 @@ def test_a_group_has_a_line_the_files_are_the_same_bytes_again_and_more_kinds_th
     assert once.png.read_bytes() == again.png.read_bytes()
     assert once.svg.read_bytes() == again.svg.read_bytes()
     assert row_pictures(runs, {}) is None
-    plain = draw_panels([[Panel("$x$", rng.standard_normal((3, 2)))]])
+    plain = drawing.draw_panels([[drawing.Panel("$x$", rng.standard_normal((3, 2)))]])
     assert not plain.legends

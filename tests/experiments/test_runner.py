@@ -5,7 +5,6 @@ import functools
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +20,7 @@ from fedkernel.experiments.running.folder import EXPERIMENT_FILES, FAILURES, ope
 from fedkernel.ground import InputError, value_object
 from fedkernel.models import KernelKMeans, KernelPCA
 from fedkernel.numerics import Linear, sin_theta_error
-from fedkernel.protocol import Protocol, to_all
-from fedkernel.protocol import Run as RunUnderWay
+from fedkernel.protocol import to_all
 from fedkernel.run import Journal, Result
 from fedkernel.site import simulated_sites
 from fedkernel.strategies import SpectralKMeans, VFedPCA
@@ -52,16 +50,14 @@ BARE = "[report]\nplots = false\n"
 IDS = [f"{name}__seed={seed}" for seed in (0, 1) for name in ("DKPCA", "VFedPCA", "central", "isolated")]
 
 
-def carry_out(folder, *overrides, text=TINY + BARE, **options):
+def outcome(folder, *overrides, text=TINY + BARE, **options):
     path = folder.parent / "tiny.toml"
     path.write_text(text, encoding="utf-8")
-    return run_experiment(read_config(path, overrides), folder, **options).rows
+    return run_experiment(read_config(path, overrides), folder, **options)
 
 
-def failures_of(folder, text):
-    path = folder.parent / "tiny.toml"
-    path.write_text(text, encoding="utf-8")
-    return run_experiment(read_config(path), folder).failed
+def carry_out(folder, *overrides, **options):
+    return outcome(folder, *overrides, **options).rows
 
 
 def numbers(rows):
@@ -97,21 +93,12 @@ def started(monkeypatch):
     return ids
 
 
-def interrupt_after(count):
-    def progress(name, done, total):
-        assert total == len(IDS)
-        if done == count:
-            raise KeyboardInterrupt
-
-    return progress
-
-
 def test_rows_are_in_order_with_the_traffic_that_the_papers_count_and_errors_by_round(whole):
     folder, rows = whole
     assert [row.id for row in rows] == IDS
     assert rows[0].metrics != rows[4].metrics, "another seed shuffles the columns otherwise"
     assert sorted(read_runs(folder / "runs.jsonl"), key=lambda row: IDS.index(row.id)) == rows
-    for row in whole[1]:
+    for row in rows:
         up, down, rounds = {
             "DKPCA": (M * (N + 1), 0, 1),
             "VFedPCA": (ROUNDS * M * (N + 1), ROUNDS * M * N, ROUNDS + 1),
@@ -122,7 +109,6 @@ def test_rows_are_in_order_with_the_traffic_that_the_papers_count_and_errors_by_
         assert row.bytes_up >= 8 * up
         assert row.bytes_down >= 8 * down
         assert (row.engine, row.clients) == ("local" if row.kind == "strategy" else "none", M)
-    for row in whole[1]:
         errors = [round_.values["error"] for round_ in row.history if "error" in round_.values]
         assert len(errors) == (ROUNDS if row.name == "VFedPCA" else 0)
         if errors:
@@ -134,15 +120,12 @@ def test_the_central_baseline_is_the_reference_and_others_are_measured_against_i
     folder, rows = whole
     for row in rows:
         error = row.metrics["error"]
-        assert error is not None
         assert error == 0 if row.name == "central" else 1e-9 < error < K, row.id
         if row.name == "isolated":
             assert row.metrics["worst_error"] >= error  # type: ignore[operator]
         if row.name == "DKPCA":
-            model, central = (
-                KernelPCA.load(folder / "results" / id_ / "model.npz")
-                for id_ in (row.id, row.id.replace("DKPCA", "central"))
-            )
+            ids = row.id, row.id.replace("DKPCA", "central")
+            model, central = (KernelPCA.load(folder / "results" / id_ / "model.npz") for id_ in ids)
             expected = sin_theta_error(central.eigenvectors_, model.eigenvectors_)
             np.testing.assert_allclose(row.metrics["error"], expected)  # type: ignore[arg-type]
             assert 0 < expected <= row.metrics["bound"] ** 2  # type: ignore[operator]
@@ -178,12 +161,8 @@ def test_a_run_is_what_the_strategy_does_with_its_seed_alone(tmp_path):
 
 SPECTRAL = """
 name = "spectral"
-[data]
-name = "iris"
-[partition]
-kind = "horizontal"
-clients = 3
-shuffle = true
+data.name = "iris"
+partition = { kind = "horizontal", clients = 3, shuffle = true }
 """
 FOUND = [
     '{ share_rows = true, n_components = 3, n_adaptive = 10, kernel = { type = "rbf", gamma = 0.5 } }',
@@ -199,16 +178,14 @@ def test_every_run_is_compared_with_the_central_answer_of_its_own_method(tmp_pat
         f'[[strategy]]\nname = "s{number}"\nmethod = "SpectralKMeans"\nn_clusters = 3\ncomponents = {components}\n'
         for number, components in enumerate(FOUND)
     )
-    answers: list[KernelKMeans] = []
-    central = SpectralKMeans.central
+    answers, central = [], SpectralKMeans.central
 
     def counted(self, shards):
         answers.append(central(self, shards))
         return answers[-1]
 
     monkeypatch.setattr(SpectralKMeans, "central", functools.wraps(central)(counted))
-    (tmp_path / "tiny.toml").write_text(text := SPECTRAL + methods + BARE, encoding="utf-8")
-    rows = carry_out(tmp_path / "out", text=text)
+    rows = carry_out(tmp_path / "out", text=SPECTRAL + methods + BARE)
     assert len(answers) == 3
     for row, answer in zip(rows, [*answers, answers[-1]], strict=True):
         (run,) = [planned for planned in plan(read_config(tmp_path / "tiny.toml")) if planned.id == row.id]
@@ -221,8 +198,14 @@ def test_every_run_is_compared_with_the_central_answer_of_its_own_method(tmp_pat
 @pytest.mark.parametrize("count", [2, 6])
 def test_an_interrupted_experiment_goes_on_where_it_stopped(whole, tmp_path, started, count):
     folder = tmp_path / "out"
+
+    def interrupt(name, done, total):
+        assert total == len(IDS)
+        if done == count:
+            raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        carry_out(folder, progress=interrupt_after(count))
+        carry_out(folder, progress=interrupt)
     done = read_runs(folder / "runs.jsonl")
     assert len(done) == count
     assert not (folder / "report.html").exists()
@@ -230,7 +213,7 @@ def test_an_interrupted_experiment_goes_on_where_it_stopped(whole, tmp_path, sta
         file.write(b'{"id": "torn')
     models = {row.id: (folder / str(row.model)).stat().st_mtime_ns for row in done}
 
-    progress: list[tuple[str, int, int]] = []
+    progress = []
     rows = carry_out(folder, progress=lambda *seen: progress.append(seen))
     assert sorted(started) == sorted(id_ for id_ in IDS if id_.startswith(("DKPCA", "VFedPCA")))
     assert [at for _, at, _ in progress] == list(range(count + 1, len(IDS) + 1))
@@ -266,14 +249,14 @@ def test_a_run_that_was_stopped_between_rounds_is_resumed(whole, tmp_path, monke
 class Bare(VFedPCA):
     """Its model is a dictionary."""
 
-    def protocol(self, run: RunUnderWay) -> Protocol[Any]:  # type: ignore[override] # what it is about
+    def protocol(self, run):
         return vars((yield from super().protocol(run)))
 
 
 def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path, monkeypatch):
     """Not of the run that would come next."""
     text = TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "") + BARE
-    failed = failures_of(tmp_path / "out", text)
+    failed = outcome(tmp_path / "out", text=text).failed
     assert {failure.id for failure in failed} == {"DKPCA__seed=0", "DKPCA__seed=1"}
     assert failed[0].cause.startswith("the protocol's result, of type dict, cannot be saved; allowed: an array, a ")
 
@@ -283,7 +266,7 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path, monkeypatc
             yield run
 
     monkeypatch.setattr(execution, "ENGINES", {"local": losing})
-    (first, *_) = failures_of(tmp_path / "lost", TINY + BARE)
+    (first, *_) = outcome(tmp_path / "lost").failed
     assert (first.id, first.kind) == ("DKPCA__seed=0", "InputError")
     assert re.fullmatch(r"there is no model file .*DKPCA__seed=0/model.npz", first.cause)
 
@@ -305,9 +288,8 @@ class Uncompared(KernelStrategy[KernelPCA]):
 def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(tmp_path):
     text = HEAD + 'strategy = [{ name = "bare", method = "test_runner:Uncompared" }]\n' + BARE
     rows = carry_out(tmp_path / "out", text=text)
-    assert [(row.id, list(row.metrics)) for row in rows] == [
-        (f"bare__seed={seed}", ["table_share", "parallel_seconds"]) for seed in (0, 1)
-    ]
+    assert [row.id for row in rows] == ["bare__seed=0", "bare__seed=1"]
+    assert [[*row.metrics] for row in rows] == [["table_share", "parallel_seconds"]] * 2
 
 
 CLAIM = 'claim=[{text="It is exact.", check="value", metric="error", of="central", at_most=0}]'

@@ -6,16 +6,15 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from command_line import call
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from federation import CONFIG
-from typer.testing import CliRunner
 
 from fedkernel import Linear
 from fedkernel.clients.diskpca import SketchPoints
 from fedkernel.clients.dkpca import FindLocalEigenpairs
 from fedkernel.engines.grpc.certificates import make_certificates
-from fedkernel.experiments.cli import app
 from fedkernel.experiments.commands import site_session
 from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.numerics import SubspaceEmbedding
@@ -26,10 +25,7 @@ from fedkernel.wire import Job
 
 
 def told(*arguments, code=2):
-    """Run a command that has nothing to wait for, in this process, and return what it says."""
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, done.output
-    return done.output
+    return call(*arguments, code=code).output
 
 
 @pytest.mark.parametrize(
@@ -76,6 +72,9 @@ def test_what_a_site_is_told_before_anything_is_sent(place, tls, monkeypatch, mo
     assert out == [] or not (place / "kept").exists()
 
 
+OWN_DATA = 'sites = ["a", "b", "c"]\nshare_model = true'
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -88,7 +87,7 @@ def test_what_a_site_is_told_before_anything_is_sent(place, tls, monkeypatch, mo
 )
 def test_configurations_that_cannot_be_served(place, tls, monkeypatch, data, text):
     monkeypatch.chdir(place)
-    (place / "run.toml").write_text(CONFIG.replace('sites = ["a", "b", "c"]\nshare_model = true', data))
+    (place / "run.toml").write_text(CONFIG.replace(OWN_DATA, data))
     assert text in told("serve", "run.toml", "--tls", tls / "server", "--listen", "127.0.0.1:0")
 
 
@@ -114,9 +113,8 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     words = iter(["yes" if answer else "", *(["much", "6.5"] if answer else []), ""])
     monkeypatch.setattr(site_session, "ask_operator", lambda text: questions.append(text) or next(words))
     site_session.review_study(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
-    assert sentences[0].endswith(
-        "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have at least 4 (study.min_sites)"
-    )
+    sentence = "run 'DKPCA__seed=0' has 3 sites, but must have at least 4 (study.min_sites)"
+    assert sentences[0].endswith(f"refused by the policy: {sentence}")
     assert questions == []
     sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear()), columns=40, precision="float64")
     narrow = study.model_copy(update={"runs": [study.runs[0].model_copy(update={**DISKPCA, "plan": (sketch,)})]})
@@ -170,9 +168,7 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
     text = told("study", "show", "study.json", code=0)
     assert "LocalSpectrum: (so its author says) Nothing. SHA-256: 0" in text
     assert [line for line in text.splitlines() if line.startswith("SHA-256")] == text.splitlines()[-1:]
-    (place / "wine.toml").write_text(
-        CONFIG.replace('sites = ["a", "b", "c"]\nshare_model = true', 'name = "wine"\n[partition]\nclients = 3')
-    )
+    (place / "wine.toml").write_text(CONFIG.replace(OWN_DATA, 'name = "wine"\n[partition]\nclients = 3'))
     assert "a study needs a table [data] with sites" in told("study", "show", "wine.toml")
     (place / "changed.toml").write_text((place / "run.toml").read_text().replace("seeds = [0, 1]", "seeds = [5]"))
     text = told("study", "show", "run.toml", "--set", "seeds=[5]", code=0)
@@ -196,9 +192,8 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     told("study", "show", "run.toml", "--out", "study.json", code=0)
     sha256 = read_study(place / "study.json").sha256
     for number, name in enumerate((sha256, "study.json")):
-        assert f"study {sha256} is approved in kept-{number}" in told(
-            "study", "approve", name, "--out", f"kept-{number}", code=0
-        )
+        text = told("study", "approve", name, "--out", f"kept-{number}", code=0)
+        assert f"study {sha256} is approved in kept-{number}" in text
         assert is_approved(place / f"kept-{number}", sha256)
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (place / "key.pem").write_bytes(pem)
@@ -225,6 +220,4 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     text = told("policy", "explain", "site.toml", "run.toml")
     assert "2 reasons to refuse it" in text
     assert "refused  run 'DKPCA__seed=0' has 3 sites, but must have at least 4" in text
-    assert ["study.min_sites", "4"] in [
-        line.split() for line in told("policy", "check", "site.toml", code=0).splitlines()
-    ]
+    assert ["study.min_sites", "4"] in map(str.split, told("policy", "check", "site.toml", code=0).splitlines())

@@ -20,12 +20,9 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 README = (DEPLOY / "README.md").read_text()
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 COMPOSE = sorted((DEPLOY / "docker").glob("*.yml"))
-TOOLS = ("fedkernel", "flwr", "flower-superlink", "flower-supernode")
-SUBCOMMANDS = {"supernode": ("register", "list")} | dict.fromkeys(
-    ("run", "list", "log", "stop", "certs", "serve", "join"), ()
-)
-
-
+OWN = {"fedkernel": ("certs", "serve", "join", "run"), "flwr": ("run", "list", "log", "stop")}
+TOOLS = (*OWN, "flower-superlink", "flower-supernode")
+SUBCOMMANDS = {"supernode": ("register", "list")} | dict.fromkeys((*OWN["fedkernel"], *OWN["flwr"]), ())
 HELP = """
 import contextlib, importlib.metadata, io, json, sys
 scripts = {script.name: script for script in importlib.metadata.entry_points(group="console_scripts")}
@@ -44,19 +41,12 @@ print(json.dumps(said))
 @functools.cache
 def helps():
     """Return what every command says of itself."""
-    commands = [[tool] for tool in TOOLS if tool.startswith("flower")]
-    for tool in ("fedkernel", "flwr"):
-        own = ("certs", "serve", "join", "run") if tool == "fedkernel" else ("run", "list", "log", "stop")
-        commands += [[tool, name] for name in own]
+    commands = [[tool] for tool in TOOLS if tool not in OWN]
+    commands += [[tool, name] for tool, names in OWN.items() for name in names]
     commands += [["flwr", "supernode", name] for name in SUBCOMMANDS["supernode"]]
-    said = subprocess.run(
-        [sys.executable, "-c", HELP, json.dumps(commands)],
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "FLWR_DISABLE_UPDATE_CHECK": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(said.stdout)
+    env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    command = [sys.executable, "-c", HELP, json.dumps(commands)]
+    return json.loads(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
 
 
 def options(*command):
@@ -69,7 +59,7 @@ def check(words):
     tool = Path(words[0]).name
     assert tool in TOOLS
     sub = []
-    if words[1] in SUBCOMMANDS and tool in ("fedkernel", "flwr"):
+    if words[1] in SUBCOMMANDS and tool in OWN:
         sub = words[1:3] if words[2] in SUBCOMMANDS[words[1]] else words[1:2]
     names = {word.partition("=")[0] for word in words[1 + len(sub) :] if word.startswith("-")}
     assert names <= options(tool, *sub), words
@@ -128,9 +118,8 @@ def test_a_compose_file_starts_a_command_that_has_its_options(path):
     check([f"flower-{name}", *service["command"]])
     assert service["build"]["args"]["PART"] == name
     assert service.get("ulimits") == ({"nofile": 65536} if name == "superlink" else None)
-    assert (path.parent / service["build"]["context"] / service["build"]["dockerfile"]).samefile(
-        path.parent / "Dockerfile"
-    )
+    file = Path(service["build"]["context"], service["build"]["dockerfile"])
+    assert (path.parent / file).samefile(path.parent / "Dockerfile")
     assert service["tmpfs"]
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert "no-new-privileges:true" in service["security_opt"]
@@ -160,13 +149,8 @@ def test_hooks_have_the_versions_of_constraints_and_commands_of_workflows_are_ta
     workflows = [yaml.safe_load(path.read_text()) for path in (root / ".github" / "workflows").glob("*.yml")]
     steps = [step for table in workflows for job in table["jobs"].values() for step in job["steps"]]
     run = [step["run"].split() for step in steps if "run" in step]
-    assert {words[1] for words in run if words[0] == "make"} >= {
-        "lint",
-        "test",
-        "test-lowest",
-        "test-newest",
-        "release-check",
-    }
+    targets = {words[1] for words in run if words[0] == "make"}
+    assert targets >= {"lint", "test", "test-lowest", "test-newest", "release-check"}
     assert all(words[1] in phony if words[0] == "make" else (root / words[0]).exists() for words in run)
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"]) for step in steps if "uses" in step)
     assert all(table["permissions"] == {"contents": "read"} for table in workflows)

@@ -171,9 +171,8 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
         assert sum(line.request == "Introduce" for line in left) == 2, "nothing was asked again"
     second = Result.load(place / "out" / "results" / "clusters__seed=1")
     metrics = second.metrics
-    labels = [
-        [pd.read_csv(place / f"kept-{name}" / f"clusters__seed={seed}.csv").label for name in NAMES] for seed in (0, 1)
-    ]
+    sheets = ("clusters__seed=0.csv", "clusters__seed=1.csv")
+    labels = [[pd.read_csv(place / f"kept-{name}" / sheet).label for name in NAMES] for sheet in sheets]
     stability = adjusted_rand_score(*map(np.concatenate, labels))
     assert abs(metrics["stability"] - stability) <= metrics["stability_error"]
     sentence = f"stability is {metrics['stability']:.2f}, with an error of up to {metrics['stability_error']:.2f}"
@@ -314,10 +313,8 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
     lines = [json.loads(line) for line in again.text.splitlines() if line.startswith("{")]
     assert all(line["time"].endswith("Z") and {"level", "logger", "event"} < line.keys() for line in lines)
     assert {line.get("site") for line in lines} == {None, *NAMES}
-    assert {(line["run"], line["phase"]) for line in lines if "round" in line} == {
-        ("slow__seed=0", "IterateLocally"),
-        ("slow__seed=0", "Finish"),
-    }
+    phases = {(line["run"], line["phase"]) for line in lines if "round" in line}
+    assert phases == {("slow__seed=0", "IterateLocally"), ("slow__seed=0", "Finish")}
     folder = place / "out" / "results" / "slow__seed=0"
     assert not list(folder.glob("journal*")), "its result is there"
     result = Result.load(folder)

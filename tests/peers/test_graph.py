@@ -1,6 +1,7 @@
 """Graphs: who is a neighbour of whom in each kind, trees and diameters, and what is no graph for peers."""
 
 import itertools
+import math
 from collections import deque
 
 import networkx as nx
@@ -8,6 +9,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refusing
 
 from fedkernel.ground import InputError, value_object
 from fedkernel.peers import Graph, Topology, central_node, neighbours, spanning_tree
@@ -85,11 +87,7 @@ def test_star_full_and_grid_by_hand():
 def test_a_random_geometric_graph_follows_its_radius_and_seed():
     spec = Topology("random-geometric", radius=0.4, seed=3)
     points = nx.get_node_attributes(nx.random_geometric_graph(20, 0.4, seed=3), "pos")
-    near = {
-        (a, b)
-        for a, b in itertools.permutations(range(20), 2)
-        if (points[a][0] - points[b][0]) ** 2 + (points[a][1] - points[b][1]) ** 2 <= 0.4**2
-    }
+    near = {pair for pair in itertools.permutations(range(20), 2) if math.dist(*map(points.get, pair)) <= 0.4}
     assert edges(neighbours(spec, 20)) == near
     assert neighbours(spec, 20) != neighbours(Topology("random-geometric", radius=0.4, seed=4), 20)
     default = Topology("random-geometric", radius=0.5)
@@ -129,10 +127,8 @@ def test_edge_lists_in_any_order_with_comments_and_graphml_are_read(tmp_path):
     ],
 )
 def test_an_edge_list_that_is_no_graph_of_the_nodes_is_refused(tmp_path, text, sentence):
-    with pytest.raises(InputError, match="graph") as caught:
+    with refusing("graph", sentence):
         neighbours(written(tmp_path, text), 4)
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_graphml_that_is_no_graph_of_the_nodes_is_refused(tmp_path):
@@ -176,9 +172,8 @@ def test_graphml_that_is_no_graph_of_the_nodes_is_refused(tmp_path):
     ],
 )
 def test_a_table_that_makes_no_sense_or_no_graph_of_n_nodes_is_refused(table, n, sentence):
-    with pytest.raises(InputError) as caught:
+    with refusing(sentence):
         neighbours(Topology(**table), n)
-    assert sentence in str(caught.value)
 
 
 def test_a_strategy_takes_a_kind_a_table_or_a_topology():

@@ -1,34 +1,20 @@
 """A coordinator that changes the letters it forwards is refused, and one that looks on reads nothing."""
 
+import gossip
 import pytest
-from gossip import (
-    AT,
-    ESTIMATE,
-    FIRST_STEP,
-    KEYS,
-    TABLES,
-    Coordinator,
-    D,
-    Gossip,
-    GossipClient,
-    N,
-    gossiping,
-    refused,
-    relabelled,
-)
+from gossip import AT, ESTIMATE, FIRST_STEP, KEYS, TABLES, Coordinator, GossipClient, N, gossiping, refused, relabelled
 
 from fedkernel.peers import KeyPair, PublishKeys, sort_mail
 from fedkernel.peers.agreed_keys import OwnEphemeral, OwnIdentity, SharedKeys
 from fedkernel.peers.letters import pack
 from fedkernel.peers.sealing import Header, seal
 
-# A coordinator that changes what it forwards. Client 1 has the neighbours 0 and 2; 3 is none.
-
 
 def at(run, sender, receiver=1, before=1):
     return run.letters[AT - before, sender, receiver]
 
 
+# Client 1 has the neighbours 0 and 2; 3 is none.
 ATTACKS = {
     "altered": (lambda run: [at(run, 0)[:-1] + bytes([at(run, 0)[-1] ^ 1]), at(run, 2)], 0, KEYS),
     "dropped": (lambda run: [at(run, 2)], None, "the expected letter from client 0 is missing"),
@@ -76,7 +62,7 @@ def test_letters_in_another_order_than_they_were_written_are_refused():
     replies = [coordinator.ask(client, held.of_client(client)) for client in (0, 2)]
     coordinator.number += 1
     later = sort_mail(replies)[1]
-    text = refused(coordinator.ask, 1, Gossip(letters=later))
+    text = refused(coordinator.ask, 1, gossip.Gossip(letters=later))
     assert "the letter of client 0 is refused: it is letter 1, but letter 0 is due: that one was dropped or" in text
 
 
@@ -111,7 +97,7 @@ def test_nothing_readable_goes_through_the_coordinator():
         client._tell = lambda values, write=write: written.extend(patterns(values)) or write(values)
     coordinator.go_on(gossiping())
 
-    assert len(written) == 4 * N * D, "of the beginning and three steps"
+    assert len(written) == 4 * N * gossip.D, "of the beginning and three steps"
     seen = b"".join(coordinator.seen)
     assert not [value for value in written if value in seen]
     assert len(coordinator.letters) == 4 * 2 * N

@@ -163,10 +163,8 @@ def test_pins_decide_which_peers_are_met():
 
 def test_pins_of_another_deployment_are_refused_before_any_letter_by_the_names_of_both_sites():
     clients, names = sites(lambda j, pins: pins), ("north", "east", "south", "west")
-    stale = KeyPair.new().fingerprint
-    clients[2] = GossipClient(
-        TABLES[2], client=2, identity=clients[2].identity, pins={**clients[2].pins, 3: stale}, names=names
-    )
+    stale, own = KeyPair.new().fingerprint, clients[2]
+    clients[2] = GossipClient(TABLES[2], client=2, identity=own.identity, pins={**own.pins, 3: stale}, names=names)
     coordinator = Coordinator(clients)
     text = refused(coordinator.go_on, gossiping())
     shown = clients[3].identity.fingerprint

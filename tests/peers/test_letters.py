@@ -3,27 +3,10 @@
 import struct
 from typing import Annotated
 
+import gossip
 import numpy as np
 import pytest
-from gossip import (
-    ESTIMATE,
-    FIRST_STEP,
-    RING,
-    TABLES,
-    Begin,
-    Coordinator,
-    D,
-    Estimate,
-    Finish,
-    Gossip,
-    GossipClient,
-    N,
-    Other,
-    Told,
-    by_hand,
-    gossiping,
-    refused,
-)
+from gossip import ESTIMATE, FIRST_STEP, TABLES, Coordinator, D, Estimate, Gossip, GossipClient, N, gossiping, refused
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -36,13 +19,13 @@ from fedkernel.protocol import MAX_NUMBER, Shape, encode
 
 
 @pytest.mark.parametrize(
-    "adjacent", [RING, *(neighbours(Topology(kind), N) for kind in ("star", "full", "grid"))], ids=str
+    "adjacent", [gossip.RING, *(neighbours(Topology(kind), N) for kind in ("star", "full", "grid"))], ids=str
 )
 def test_letters_reach_the_neighbours_they_are_for(adjacent):
     coordinator = Coordinator()
     coordinator.go_on(gossiping(adjacent, 3))
     got = np.array([client.outputs["mean"] for client in coordinator.clients])
-    np.testing.assert_allclose(got, by_hand(adjacent, 4), rtol=1e-12)
+    np.testing.assert_allclose(got, gossip.by_hand(adjacent, 4), rtol=1e-12)
     alone = Coordinator([GossipClient(TABLES[0])])
     alone.go_on(gossiping([()], 2))
     assert alone.number == 4, "one to begin, two steps, one to finish, and none for keys"
@@ -62,10 +45,10 @@ def test_letters_come_in_the_order_of_the_senders_whatever_the_order_on_the_way(
 
 def test_mail_is_delivered_in_its_next_round_or_not_at_all():
     def protocol(mail):
-        yield from mail.to_all(Begin())
+        yield from mail.to_all(gossip.Begin())
         yield from mail.to_all(Gossip())
         yield from mail.to_each({2: Gossip(), 0: Gossip()})
-        yield from mail.to_all(Begin())  # carries no letters
+        yield from mail.to_all(gossip.Begin())  # carries no letters
         yield from mail.to_all(Gossip())
 
     # whatever is asked, client 0 writes to client 1 and client 2 to client 0, and nobody else writes
@@ -76,7 +59,7 @@ def test_mail_is_delivered_in_its_next_round_or_not_at_all():
         pending = rounds.send(replies)
         asks = {client: pending.of_client(client) for client in range(3)}
         came.append({client: [s.header.sender for s in sealed_in(ask)] for client, ask in asks.items() if ask})
-        replies = [Told(letters=written.get(client)) for client in came[-1]]
+        replies = [gossip.Told(letters=written.get(client)) for client in came[-1]]
     everything = {0: [2], 1: [0], 2: []}
     assert came == [{0: [], 1: [], 2: []}, everything, {0: [2], 2: []}, {0: [], 1: [], 2: []}, everything]
 
@@ -150,7 +133,7 @@ FULL = letter_to_bytes(Full(a=np.ones((2, 1)), c=np.ones((2, 1, 1))))
 @pytest.mark.parametrize(
     ("kind", "content", "sentence"),
     [
-        (Estimate, letter_to_bytes(Other(values=np.ones(2))), "it is no Estimate"),
+        (Estimate, letter_to_bytes(gossip.Other(values=np.ones(2))), "it is no Estimate"),
         (Estimate, b"", "it is no Estimate"),
         (Estimate, ESTIMATE[:43], "it is no Estimate"),
         (Estimate, ESTIMATE[:-8], "as a Estimate it needs 2 floats, but has 8 bytes"),
@@ -181,7 +164,7 @@ def test_a_peer_that_writes_nonsense_is_refused(kind, content, sentence):
 )
 def test_what_is_not_letters_one_after_the_other_is_refused(packed):
     with pytest.raises(ValueError, match="must be sealed letters one after the other"):
-        Told(letters=packed)
+        gossip.Told(letters=packed)
     good = struct.pack("<I", OVERHEAD - 4) + bytes(OVERHEAD - 4)
     assert [sealed.floats for sealed in unpack(np.frombuffer(good * 2, np.uint8))] == [0, 0]
 
@@ -208,10 +191,10 @@ def test_a_pair_that_uses_its_mailbox_wrongly_is_told(change, sentence):
 
 def test_letters_need_their_round_one_size_and_a_reply_that_carries_them():
     def finish(letters=None):
-        return Finish(letters=letters, trouble="writes")
+        return gossip.Finish(letters=letters, trouble="writes")
 
     assert "letters were written, but a Receipt cannot carry" in refused(Coordinator().go_on, gossiping(last=finish))
-    positional, scalars = encode(Begin())
+    positional, scalars = encode(gossip.Begin())
     for header in ({}, {"round": "3"}):
         assert "round is required" in refused(GossipClient(TABLES[0]).fit, positional, {**scalars, **header})
     clients = [GossipClient(np.ones((4, D + (number == 2))), client=number) for number in range(N)]

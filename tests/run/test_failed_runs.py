@@ -3,26 +3,21 @@
 import json
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from counting import Process
+from command_line import call
+from counting import Process, job_node
 from sklearn.datasets import load_wine
-from typer.testing import CliRunner
 
 from fedkernel.clients.dkpca import DKPCAClient
 from fedkernel.engines.grpc.coordinator import serve
-from fedkernel.engines.grpc.node import Node
-from fedkernel.experiments import cli
 from fedkernel.experiments.config import read_config
 from fedkernel.experiments.results import read_failures, read_runs
 from fedkernel.experiments.running import run_experiment
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError, ProtocolError, value_object
 from fedkernel.run import FailedRun
-from fedkernel.site import site_of_job
-from fedkernel.site.client_app import client_app
 from fedkernel.strategies import DKPCA, RFKKMeans, VFedPCA
 from fedkernel.wire import Job, RunSpec
 
@@ -38,7 +33,7 @@ strategy = [
 ]
 claim = [{ text = "Few rounds", check = "value", metric = "rounds", of = "bad", at_most = 5 }]
 """
-BAD: dict[int, Exception] = {}
+BAD = {}
 """With which seeds runs fail, and of what; some tests mend them."""
 
 
@@ -56,7 +51,7 @@ class Unreliable:
     """Fails at its end with some seeds."""
 
     def protocol(self, run):
-        model = yield from super().protocol(run)  # type: ignore[misc]
+        model = yield from super().protocol(run)
         if run.seed in BAD:
             raise BAD[run.seed]
         return model
@@ -87,8 +82,7 @@ def test_the_others_go_on_and_the_same_command_tries_the_failed_ones_again(tmp_p
     experiment(tmp_path)
     command = ["run", "tiny.toml", "--out", "out"]
     for tries in ("once", "twice"):
-        done = CliRunner().invoke(cli.app, command)
-        assert done.exit_code == 1
+        done = call(*command, code=1)
         assert done.stderr.splitlines() == [
             "run bad__seed=0 has failed: client 1 sends wrong numbers",
             "run bad__seed=1 has failed: ZeroDivisionError: of 1 (this is a defect)",
@@ -106,19 +100,17 @@ def test_the_others_go_on_and_the_same_command_tries_the_failed_ones_again(tmp_p
     assert (first.id, first.kind, first.tried, first.seed) == ("bad__seed=0", "ProtocolError", 2, 0)
     assert (second.kind, second.when[-6:]) == ("ZeroDivisionError", "+00:00")
     claim = "not testable here   Few rounds: 2 of 2 runs of 'bad' are missing; bad__seed=0 has failed (and 1 more): "
-    reported = CliRunner().invoke(cli.app, ["report", "out"])
-    assert (reported.exit_code, claim in reported.stdout) == (0, True)
-    assert reported.stdout == done.stdout
+    reported = call("report", "out").stdout
+    assert claim in reported
+    assert reported == done.stdout
 
     del BAD[0]
     good = read_runs("out/runs.jsonl")
-    done = CliRunner().invoke(cli.app, command)
-    assert done.exit_code == 1
-    assert "error: 1 of 4 runs has failed: run bad__seed=1: " in done.stderr
+    assert "error: 1 of 4 runs has failed: run bad__seed=1: " in call(*command, code=1).stderr
     assert read_runs("out/runs.jsonl")[:2] == good  # just the failed ones
     assert [failure.id for failure in read_failures(Path("out/failures.jsonl"))] == ["bad__seed=1"]
     BAD.clear()
-    assert CliRunner().invoke(cli.app, command).exit_code == 0
+    call(*command)
     assert not Path("out/failures.jsonl").exists()
     assert "have failed" not in Path("out/report.html").read_text(encoding="utf-8")
 
@@ -173,24 +165,21 @@ class Served:
         self.files = [folder / f"{name}.npy" for name in NAMES]
         for file, columns in zip(self.files, np.array_split(load_wine().data, 3, axis=1), strict=True):
             np.save(file, columns)
-        common: dict[str, Any] = {"parameters": {"n_components": 2}, "shards": [str(file) for file in self.files]}
-        common |= {"clients": 3}
-        runs = [RunSpec(id=f"r{seed}", strategy=name, seed=seed, **common) for seed, name in enumerate(strategies)]
+        own = {"parameters": {"n_components": 2}, "shards": [str(file) for file in self.files], "clients": 3}
+        runs = [RunSpec(id=f"r{seed}", strategy=name, seed=seed, **own) for seed, name in enumerate(strategies)]
         self.job = Job(runs=runs, apps=APPS, out=str(folder / "out"), go_on=True)
-        self.broken: set[int] = set()
-        self.told: list[str] = []
-        self.sites: dict[str, list[Process]] = {name: [] for name in NAMES}
-        own = DKPCAClient.find_local_eigenpairs
+        self.broken, self.told, self.sites = set(), [], {name: [] for name in NAMES}
+        find_pairs = DKPCAClient.find_local_eigenpairs
 
         def find(client, ask):
             if client.client == 1 and client.seed in self.broken:
                 raise InputError("something of site 'a' is wrong")  # so it says
-            return own(client, ask)
+            return find_pairs(client, ask)
 
         monkeypatch.setattr(DKPCAClient, "find_local_eigenpairs", find)
 
     def start(self, name):
-        self.sites[name].append(Process(name, self.port, node=site_of))
+        self.sites[name].append(Process(name, self.port, node=job_node))
 
     def carry_out(self, **options):
         def begin(port):
@@ -199,10 +188,6 @@ class Served:
                 self.start(name)
 
         return list(serve(self.job, NAMES, "127.0.0.1:0", None, report=self.told.append, ready=begin, **options))
-
-
-def site_of(app, *others):
-    return Node(client_app({}, site_of_job), *others)
 
 
 def test_a_site_with_which_runs_fail_in_a_row_is_set_aside(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cases import WINE
-from counting import Died, Process
+from counting import Died, Process, job_node
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from lives import HEAD, places_in
@@ -19,7 +19,6 @@ from networks import admm, digits
 from fedkernel import RBF
 from fedkernel.engines import app_execution
 from fedkernel.engines.grpc.coordinator import serve
-from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.local import LocalGrid, run_job, sites_here
 from fedkernel.flower_apps import APPS
 from fedkernel.kernel_width import WidthClient
@@ -38,11 +37,6 @@ METHODS = {
     "ADMMKPCA": (admm(n_components=2, kernel=RBF(0.001), iterations=2), digits(12, 3)),
     "DisKPCA": (DisKPCA(3, RBF(0.05), n_adaptive=30, embedding_size=12, point_sketch_size=11, share_rows=True), ROWS),
 }
-
-
-def SiteOfJob(app, *others):  # noqa: N802 - in place of a class
-    """Return a node whose data are the job's."""
-    return Node(client_app({}, site_of_job), *others)
 
 
 def leave(site):
@@ -110,11 +104,8 @@ def assert_same(result, reference):
         assert name == other
         assert np.array_equal(array, expected) if isinstance(array, np.ndarray) else repr(array) == repr(expected), name
     assert result.ledger == reference.ledger
-    histories = [
-        [{name: value for name, value in row.items() if "seconds" not in name} for row in which.history]
-        for which in (result, reference)
-    ]
-    assert histories[0] == histories[1]
+    untimed = lambda row: {name: value for name, value in row.items() if "seconds" not in name}  # noqa: E731
+    assert list(map(untimed, result.history)) == list(map(untimed, reference.history))
     assert result.outputs.keys() == reference.outputs.keys()
     for client, outputs in result.outputs.items():
         for name, array in outputs.items():
@@ -180,7 +171,6 @@ def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, sto
     reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
     job, grids = job_of(name, tmp_path), []
     grid = foreign_grids(grids)
-
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         stop.at_each(reference, lambda: list(app_execution.carry_out(job, grid)))
         list(app_execution.carry_out(job, grid))
@@ -228,10 +218,8 @@ def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says,
     change(job.runs[0].shards[1])
     list(app_execution.carry_out(job, grid))
     assert says in caplog.text
-    assert_same(
-        Result.load(tmp_path / "out" / "run"),
-        carry_out(job.model_copy(update={"out": str(tmp_path / "whole"), "journals": False})),
-    )
+    whole = job.model_copy(update={"out": str(tmp_path / "whole"), "journals": False})
+    assert_same(Result.load(tmp_path / "out" / "run"), carry_out(whole))
 
 
 def recorded_up_to(name, folder, stop, count):
@@ -325,7 +313,7 @@ def test_sites_that_were_restarted_meanwhile_are_asked_again(name, restarted, li
         ports.append(port)
         for site in names:
             if site not in sites:
-                sites[site] = Process(site, port, node=SiteOfJob)
+                sites[site] = Process(site, port, node=job_node)
 
     def run():
         return list(serve(job, names, f"127.0.0.1:{(ports or [0])[0]}", None, ready=begin))

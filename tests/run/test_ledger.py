@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from counting import Counting, CountMe, Process, app, server
 from flwr.common.serde import recorddict_to_proto
+from sites import app_over
 
 from fedkernel import RBF, Laplacian
 from fedkernel.engines.local import LocalGrid
@@ -20,8 +21,6 @@ from fedkernel.ground import disk_list as rows_module
 from fedkernel.protocol import to_all
 from fedkernel.run import Entry, Journal, Ledger
 from fedkernel.run.ledger import LetterEntry, Load
-from fedkernel.site import Site
-from fedkernel.site.client_app import client_app
 from fedkernel.strategies import DKPCA, VFedAKPCA, VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]
@@ -44,11 +43,7 @@ class Recording(LocalGrid):
 
 
 def recorded_run(strategy):
-    def find_site(context, config):
-        number = int(context.node_config["partition-id"])
-        return Site(number, SHARDS[number], None, lambda outputs: None)
-
-    with Recording(client_app({strategy.client.__name__: strategy.client}, find_site), clients=len(SHARDS)) as grid:
+    with Recording(app_over(strategy.client, SHARDS), clients=len(SHARDS)) as grid:
         return strategy.run(grid), grid.exchanges
 
 
@@ -89,9 +84,7 @@ def test_entries_are_exactly_what_crossed_the_wire_and_sums_are_those_of_the_ent
     for kind in KINDS:
         assert sum(getattr(ledger.of_client(client), kind) for client in range(3)) == total[kind]
         assert sum(getattr(ledger.of_round(number), kind) for number in range(ledger.rounds + 1)) == total[kind]
-        assert [row[kind] for row in result.history] == [
-            getattr(ledger.of_round(r["round"]), kind) for r in result.history
-        ]
+        assert all(row[kind] == getattr(ledger.of_round(row["round"]), kind) for row in result.history)
     text = str(result)
     assert all(f"{kind} {total[kind]}" in text for kind in KINDS)
 
@@ -133,8 +126,7 @@ def test_rows_are_a_list_wherever_they_are(few_in_memory):
     assert len(rows._last) < 32
     assert (list(rows), list(reversed(rows))) == (plain, plain[::-1])
     assert (rows[-1], rows[-100], rows[3:90:7], rows[::-1]) == (plain[-1], plain[0], plain[3:90:7], plain[::-1])
-    assert rows == plain
-    assert rows == DiskList(plain)
+    assert rows == plain == DiskList(plain)
     assert rows != plain[:-1]
     assert rows != [*plain[:50], {}, *plain[51:]]
     assert pickle.loads(pickle.dumps(rows)) == rows  # noqa: S301

@@ -46,14 +46,10 @@ def test_each_phase_of_a_run_is_told_once_and_the_log_is_left_as_it_was():
     with ProgressReporter(lambda text, **fields: told.append((text, fields))):
         VFedPCA(merge="eigenvalue", rounds=3).fit([IRIS[:, :2], IRIS[:, 2:]], evaluate=True)
     assert (events.log.level, events.log.handlers) == before
-    first, _, last = told
-    assert re.fullmatch(
-        r"run run: phase IterateLocally, round 1 of 5, 2 of 2 sites answered, about \d+ s left", first[0]
-    )
-    assert last == (
-        "run run: phase MeasureVariance, round 5 of 5, 2 of 2 sites answered",
-        {"run": "run", "round": 5, "phase": "MeasureVariance"},
-    )
+    (first, _), _, (last, fields) = told
+    assert re.fullmatch(r"run run: phase IterateLocally, round 1 of 5, 2 of 2 sites answered, about \d+ s left", first)
+    assert last == "run run: phase MeasureVariance, round 5 of 5, 2 of 2 sites answered"
+    assert fields == {"run": "run", "round": 5, "phase": "MeasureVariance"}
 
 
 def test_a_round_that_lasts_is_told_with_whom_it_waits_for(monkeypatch):
@@ -69,11 +65,9 @@ def test_a_round_that_lasts_is_told_with_whom_it_waits_for(monkeypatch):
         while not any("waiting for b" in text for text in quiet):
             assert watch._exited.wait(0.005) is False
         finish(120.0)
-    line = (
-        "run r: phase SumRows, round 3 of at most 41, 2 of 3 sites answered, waiting for b, about 78 min left at most"
-    )
-    assert line in quiet
-    assert "run r: phase SumRows, round 3 of at most 41, 3 of 3 sites answered, about 76 min left at most" in told
+    phase = "run r: phase SumRows, round 3 of at most 41"
+    assert f"{phase}, 2 of 3 sites answered, waiting for b, about 78 min left at most" in quiet
+    assert f"{phase}, 3 of 3 sites answered, about 76 min left at most" in told
     assert not any("3 of 3" in text for text in quiet), "a phase that is over within the time is not told"
 
 
@@ -87,11 +81,9 @@ def test_in_python_the_state_is_a_line_on_standard_error_or_a_function_s_argumen
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "0 s"), (89, "89 s"), (91, "2 min"), (5000, "83 min"), (7260, "2 h 1 min")]
-)
-def test_times_as_people_say_them(seconds, text):
-    assert format_duration(seconds) == text
+def test_times_as_people_say_them():
+    for seconds, text in ((0.2, "0 s"), (89, "89 s"), (91, "2 min"), (5000, "83 min"), (7260, "2 h 1 min")):
+        assert format_duration(seconds) == text
 
 
 def test_lines_of_json(tmp_path, capsys):
@@ -104,22 +96,18 @@ def test_lines_of_json(tmp_path, capsys):
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     for line in lines:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
+    command = {"level": "info", "logger": "fedkernel.command"}
     assert lines == [
         {"level": "info", "logger": "fedkernel.run.events", "event": "a is here", "site": "a"},
-        {
-            **{"level": "info", "logger": "fedkernel.command"},
-            **{"event": "run r: phase SumRows, round 3, 3 of 3 sites answered", **ROUND},
-        },
-        {"level": "error", "logger": "fedkernel.command", "event": "two lines"},
+        command | {"event": "run r: phase SumRows, round 3, 3 of 3 sites answered"} | ROUND,
+        command | {"level": "error", "event": "two lines"},
     ]
     with site_log(tmp_path / "log", "north", True) as tell:
         tell("joined")
         try:
             raise ZeroDivisionError("by nothing")
         except ZeroDivisionError:
-            logging.getLogger("fedkernel.site.site_setup").exception(
-                "the client failed", extra={"code": "E42", "run": "r"}
-            )
+            logging.getLogger("fedkernel.site").exception("the client failed", extra={"code": "E42", "run": "r"})
     joined, failed = (json.loads(line) for line in (tmp_path / "log").read_text().splitlines())
     assert {joined["site"], failed["site"]} == {"north"}
     assert (failed["code"], failed["run"], failed["level"]) == ("E42", "r", "error")

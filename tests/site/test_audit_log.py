@@ -8,13 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from command_line import call
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from named_sites import COMMON, NAMES, refused, run_on, spec, vertical
-from typer.testing import CliRunner
 
 from fedkernel import Linear
 from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
-from fedkernel.experiments import cli
 from fedkernel.experiments.commands.outbox import missing_from
 from fedkernel.experiments.commands.site_session import review_study
 from fedkernel.experiments.commands.study_text import read_study
@@ -42,8 +41,8 @@ def planned(strategy, **more):
     return spec(parameters=strategy.hyperparameters, plan=strategy.plan(3, 0), **more)
 
 
-def call(*arguments):
-    return CliRunner().invoke(cli.app, ["outbox", *map(str, arguments)], env={"COLUMNS": "400"})
+def outbox(*arguments, code=0):
+    return call("outbox", *arguments, code=code, COLUMNS="400").output
 
 
 @pytest.fixture
@@ -80,9 +79,7 @@ def test_each_reply_stands_there_before_it_leaves_as_the_ledger_has_it(tmp_path)
             with np.load(tmp_path / name / "payloads" / f"{line.sha256}.npz") as stored:
                 fields = [field for field in stored.files if field != "message.json"]
                 sent = dict(zip(fields, message.content["arrays"].to_numpy_ndarrays(), strict=True))
-                assert {field: stored[field].tolist() for field in fields} == {
-                    field: array.tolist() for field, array in sent.items()
-                }
+                assert all(stored[field].tolist() == array.tolist() for field, array in sent.items())
                 assert {field: array.shape for field, array in sent.items()} == line.shapes
 
 
@@ -124,9 +121,8 @@ def test_no_half_of_a_line_stays(node, five, tmp_path, monkeypatch):
         def write(self, line):
             return super().write(line[:10])
 
-    monkeypatch.setattr(
-        audit_log, "open", lambda path, mode, **more: Full(path, "a+", opener=more["opener"]), raising=False
-    )
+    open_full = lambda path, mode, opener, **more: Full(path, "a+", opener=opener)  # noqa: E731
+    monkeypatch.setattr(audit_log, "open", open_full, raising=False)
     with pytest.raises(OwnFileError, match="No space left"):
         append_to_outbox(node, asked(), refused="reason")
     monkeypatch.undo()
@@ -157,7 +153,7 @@ def test_a_request_made_to_spoil_the_record_is_a_line_of_it(node, tmp_path, conf
     assert (first.number, first.arrays, second.number) == (1, {}, 2)
     assert first.refused == "a\n\x1b[2Jb"
     assert (tmp_path / "out" / OUTBOX).stat().st_size < 30_000
-    assert "\x1b[2J" not in call("show", tmp_path / "out").output
+    assert "\x1b[2J" not in outbox("show", tmp_path / "out")
     # at no depth does Python's own reader give up, nor where nothing is asked; a line has one level more
     for depth in (100, *range(190, 210), 991):
         fields = '{"a":' + "[" * depth + "]" * depth + "}"
@@ -201,16 +197,16 @@ def test_what_is_stored_is_what_left(node, tmp_path, monkeypatch):
         append_to_outbox(config, asked(), refused="reason")
     out = tmp_path / "out"
     assert [*tmp_path.iterdir()] == [out]
-    assert "3 replies are stored as they left" in call("verify", out).output
+    assert "3 replies are stored as they left" in outbox("verify", out)
     lines = read_outbox(out).departures
     assert lines[1].sha256 != lines[2].sha256, "a small reply cannot be guessed from its hash"
     assert {path.stat().st_mode & 0o777 for path in (out / OUTBOX, *(out / "payloads").iterdir())} == {0o600}
     first, second, _ = [out / "payloads" / f"{line.sha256}.npz" for line in lines if line.reply]
     other = first.read_bytes()
     first.write_bytes(second.read_bytes())
-    assert "differs from the reply that left by line 1" in call("verify", out).output
+    assert "differs from the reply that left by line 1" in outbox("verify", out, code=2)
     first.write_bytes(other[:50])
-    assert f"{first.name} is damaged" in call("verify", out).output
+    assert f"{first.name} is damaged" in outbox("verify", out, code=2)
 
 
 def test_what_cannot_be_written_is_said_without_a_path(node, five, tmp_path):
@@ -268,8 +264,7 @@ def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
         (tmp_path / "site.toml").write_text(f"[limits.total]\nfloats = {most}\nrows = 0\n[guards]\ntable_share = 9")
         arguments = [tmp_path / "site.toml", tmp_path / "study.json", "--shape", f"{len(COMMON)}x3"]
         for out, ends in (([], 0), (["--out", tmp_path / "east"], code)):
-            done = CliRunner().invoke(cli.app, ["policy", "explain", *map(str, [*arguments, *out])])
-            assert done.exit_code == ends, done.output
+            done = call("policy", "explain", *arguments, *out, code=ends)
         assert f"the study, with {took:,} floats from before, sends {2 * took:,} floats" in done.output
 
 
@@ -279,9 +274,9 @@ def test_numbers_for_each_entry_add_up_over_runs_and_a_run_that_passes_the_limit
     (tmp_path / "study.json").write_text(Study(name="s", runs=[planned(DKPCA(2), align=False)]).text)
     share = result.ledger.of_client(0).floats_up / (2 * len(COMMON))
     once, twice, out = share_text(share), share_text(2 * share), tmp_path / "north"
-    assert f"in all 1 runs, {once} numbers for each entry of" in call("show", out).output
+    assert f"in all 1 runs, {once} numbers for each entry of" in outbox("show", out)
     arguments = ["study", "approve", tmp_path / "study.json", "--out", out, "--shape", f"{len(COMMON)}x2"]
-    done = CliRunner().invoke(cli.app, [*map(str, arguments), "--table-share", "1.5"])
+    done = call(*arguments, "--table-share", "1.5")
     sentence = f"the study, with {once} from before, sends {twice} at most by its plan; allowed: "
     assert f"{sentence}15" in " ".join(done.output.split())
     limits = f"[guards]\ntable_share = 1.8\n[limits.total]\nrows = 0\nshare = {2 * share - 1e-9!r}"
@@ -296,9 +291,7 @@ def test_numbers_for_each_entry_add_up_over_runs_and_a_run_that_passes_the_limit
 def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):
     result, _ = run_on(vertical(tmp_path), DKPCA(2))
     result.save(tmp_path / "results" / "trial")
-    shown = call("show", tmp_path / "east")
-    assert shown.exit_code == 0, shown.output
-    lines = shown.output.splitlines()
+    lines = outbox("show", tmp_path / "east").splitlines()
     assert "FindLocalEigenpairs(n_components = " in lines[4]
     assert f"LocalSpectrum vectors {len(COMMON)} x 2 values 2" in lines[4]
     assert lines[-1].startswith(f"in all {result.ledger.of_client(1).floats_up:,} floats, ")
@@ -311,29 +304,26 @@ def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path
         ("verify", ("--client", 1), "--against RESULT and --client NUMBER go together"),
         ("verify", ("--against", tmp_path, "--client", 1), "there is no "),
     ):
-        wrong = call(command, east, *arguments)
-        assert (wrong.exit_code, says in wrong.output) == (2, True), wrong.output
+        assert says in outbox(command, east, *arguments, code=2)
     # where the experiment lies around the result, names are known
     (tmp_path / "config.json").write_text(json.dumps({"data": {"sites": list(NAMES)}}))
-    other, good = (call("verify", east, *against, client) for client in (2, 1))
-    assert "this outbox is that of client 1 (site 'east'), not of client 2 (site 'south')" in other.output
-    assert good.exit_code == 0, good.output
-    assert "client 1 (site 'east'): all 4 replies that the server counts are there" in good.output
-    assert read_outbox(east).end in good.output
+    other, good = (outbox("verify", east, *against, client, code=code) for client, code in ((2, 2), (1, 0)))
+    assert "this outbox is that of client 1 (site 'east'), not of client 2 (site 'south')" in other
+    assert "client 1 (site 'east'): all 4 replies that the server counts are there" in good
+    assert read_outbox(east).end in good
     account = tmp_path / "results" / "trial" / "result.json"
     table = json.loads(account.read_text())
     table["ledger"][-2]["sha256"] = "1" * 64
     account.write_text(json.dumps(table))
-    bad, size = call("verify", east, *against, 1), result.ledger.entries[-2].bytes_up
-    assert (bad.exit_code, "this record is that of" in bad.output) == (2, False)
-    assert f"client 1 (site 'east'): round 1 (FindLocalEigenpairs) has {size} bytes, SHA-256 1111" in bad.output
+    bad, size = outbox("verify", east, *against, 1, code=2), result.ledger.entries[-2].bytes_up
+    assert "this record is that of" not in bad
+    assert f"client 1 (site 'east'): round 1 (FindLocalEigenpairs) has {size} bytes, SHA-256 1111" in bad
     (tmp_path / "config.json").write_text("[]")
-    assert "trial, client 1: round 1" in call("verify", east, *against, 1).output
-    none = call("show", tmp_path)
-    assert "outbox.jsonl cannot be read: No such file or directory" in none.output
-    assert "in all" not in none.output, "no table of what is not there"
+    assert "trial, client 1: round 1" in outbox("verify", east, *against, 1, code=2)
+    none = outbox("show", tmp_path, code=2)
+    assert "outbox.jsonl cannot be read: No such file or directory" in none
+    assert "in all" not in none, "no table of what is not there"
     (east / OUTBOX).write_bytes((east / OUTBOX).read_bytes()[:-10])
-    torn = call("show", east)
-    assert torn.exit_code == 2
-    assert "TakeRows" in torn.output, "what is before the damage is shown"
-    assert "line 4: it is incomplete" in torn.output
+    torn = outbox("show", east, code=2)
+    assert "TakeRows" in torn, "what is before the damage is shown"
+    assert "line 4: it is incomplete" in torn

@@ -8,6 +8,7 @@ import pytest
 from cases import CLIENTS_OF_OURS
 from named_sites import COLUMNS, LENIENT, NAMES, TABLE, find, pinned, refused, run_on, vertical
 from networks import spread
+from refusals import refusing
 
 from fedkernel import RBF, Linear
 from fedkernel.clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
@@ -43,12 +44,10 @@ def rows_of_their_own(folder, **more):
 @pytest.mark.parametrize("samples", [1, 40])
 def test_no_row_leaves_without_consent(samples):
     asked(DisKPCAClient(TABLE, client=2, share_rows=True), DrawUniformly(samples=samples))
-    with pytest.raises(InputError) as caught:
+    sent = f"DrawUniformly would send {samples} of the 40 rows of client 2 unchanged"
+    share_rows = "join --share-rows at the site or, for simulated sites, share_rows of the strategy"
+    with refusing(whole=f"{sent}; allowed only with {share_rows}"):
         asked(DisKPCAClient(TABLE, client=2), DrawUniformly(samples=samples))
-    assert str(caught.value) == (
-        f"DrawUniformly would send {samples} of the 40 rows of client 2 unchanged; allowed only with join --share-rows "
-        "at the site or, for simulated sites, share_rows of the strategy"
-    )
 
 
 def test_no_letter_carries_a_row_without_consent():
@@ -96,9 +95,7 @@ def test_a_site_s_own_rows_are_its_own_to_show(tmp_path):
 def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_path):
     nodes = vertical(tmp_path)
     message = refused(nodes, DKPCA(2), ProtocolError, pair="VFedPCAClient", plan=())
-    assert message.endswith(
-        "\"client 0 (site 'north') runs VFedPCAClient, but was asked for 'DKPCAClient'\" (and 2 more)"
-    )
+    assert message.endswith("(site 'north') runs VFedPCAClient, but was asked for 'DKPCAClient'\" (and 2 more)")
     message = refused(nodes, DKPCA(2), ProtocolError, pair=None, plan=())
     assert "runs no client, since neither its job nor --allow names one, but was asked for 'DKPCAClient'" in message
     run_on(vertical(tmp_path, allow="VFedPCAClient, DKPCAClient"), DKPCA(2), pair=None)
@@ -155,9 +152,8 @@ SILENT = (
     ],
 )
 def test_a_class_that_does_not_say_what_it_answers_is_told_what_to_write(body, says):
-    with pytest.raises(TypeError) as caught:
+    with refusing(start=says, error=TypeError):
         type("Own", (CLIENTS_OF_OURS["VFedPCAClient"],), body)
-    assert str(caught.value).startswith(says)
 
 
 def test_an_override_without_annotations_answers_what_its_base_does():
@@ -178,10 +174,8 @@ def test_nothing_is_answered_from_few_rows(tmp_path):
     """Neither from a small table nor from a few rows that a coordinator says all have."""
     few = [np.arange(19)] * 3
     message = refused(vertical(tmp_path, few), DKPCA(2), ProtocolError)
-    assert message.startswith(
-        'DKPCAClient, joining: node 1: "'
-        "client 0 (site 'north') has 19 rows; its policy requires at least 20 (--min-rows)"
-    )
+    reason = "client 0 (site 'north') has 19 rows; its policy requires at least 20 (--min-rows)"
+    assert message.startswith(f'DKPCAClient, joining: node 1: "{reason}')
     run_on(vertical(tmp_path, few, **{"min-rows": 19}), DKPCA(2))
     apart = [np.arange(25), np.arange(20, 40), np.arange(15, 40)]
     message = refused(vertical(tmp_path, apart), DKPCA(2), ProtocolError, id="apart")

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cases import CASES
+from command_line import call
 from named_sites import COLUMNS, COMMON_ROWS, NAMES, TABLE, settings_of, vertical
+from test_consent import asked
 from test_gate import Approved, study_of
-from typer.testing import CliRunner
 
 from fedkernel import KernelClient, Linear, Prepare
 from fedkernel.clients.diskpca import DisKPCAClient
 from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from fedkernel.data import RawTable
-from fedkernel.experiments import cli
 from fedkernel.experiments.commands import policy_for_study
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.preparing import TableToPrepare
-from fedkernel.protocol import TABLE_SHARE, Guards, Member, allowed_numbers, encode, forecast_share, share_text
+from fedkernel.protocol import TABLE_SHARE, Guards, Member, allowed_numbers, forecast_share, share_text
 from fedkernel.protocol.forecast import table_share
 from fedkernel.site import Policy, Site, approve, approved_policy
 from fedkernel.site.client_app import _own_entries
@@ -37,14 +37,10 @@ OF_EACH_PAIR = list({(type(case.strategy), getattr(case.strategy, "merge", "")):
 class OnlyTheShare(Guards):
     """Guards that count what leaves, and let any request pass."""
 
-    def check(self, request, X, memory, **more):
+    def check(self, *_, **more):
         """Let it pass."""
 
-    def check_probes(self, name, vectors, memory, draw=0):
-        """Let them pass."""
-
-    def most_sampled(self, rows):
-        """Let all be sampled."""
+    check_probes = most_sampled = check
 
 
 @pytest.mark.parametrize("case", OF_EACH_PAIR, ids=str)
@@ -66,11 +62,6 @@ def test_as_many_numbers_leave_as_are_allowed_and_not_one_more(monkeypatch, case
     refusal = r"numbers would have left.* for each of the [\d,]+ entries of the table; .*\(guard: table\)"
     with pytest.raises((InputError, ProtocolError), match=refusal):
         run(took - 1e-9)
-
-
-def asked(client, request):
-    arrays, scalars = encode(request)
-    return client.fit(arrays, {**scalars, "round": 1, "run": "run"})
 
 
 def test_the_entries_are_those_of_the_site_s_own_table():
@@ -97,9 +88,7 @@ def test_an_operator_is_shown_the_figure_and_says_a_word_for_it(tmp_path, monkey
     (tmp_path / "study.json").write_text(study.text)
 
     def told(*arguments, code=0):
-        done = CliRunner().invoke(cli.app, [*map(str, arguments)])
-        assert done.exit_code == code, done.output
-        return " ".join(done.output.split())
+        return " ".join(call(*arguments, code=code).output.split())
 
     rows, columns = 36, 2
     each = f"numbers per table entry ({rows * columns} entries): run 'trial' sends "

@@ -11,12 +11,13 @@ from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import Linear
+from fedkernel import Linear, wire
 from fedkernel.clients.diskpca import DrawUniformly, SketchPoints
 from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel.clients.vfedpca import Multiply
 from fedkernel.ground import InputError, RefusedError, derive_key
 from fedkernel.numerics import SubspaceEmbedding
+from fedkernel.peers import KeyPair
 from fedkernel.protocol import Step, is_seeded
 from fedkernel.site import Policy, approve, keys, read_outbox, site_builder, site_of_job
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox
@@ -24,21 +25,7 @@ from fedkernel.site.client_app import client_app
 from fedkernel.site.gate import Gate
 from fedkernel.site.raw_request import read_raw_request
 from fedkernel.strategies import ADMMKPCA, DKPCA, VFedPCA
-from fedkernel.wire import (
-    HashedIds,
-    HashIds,
-    Introduce,
-    Introduction,
-    Job,
-    RunSpec,
-    ShowShare,
-    Study,
-    TakeRows,
-    TakeShares,
-    flower_internals,
-    from_content,
-    to_content,
-)
+from fedkernel.wire import Introduce, Job, Study, flower_internals, from_content, to_content
 
 SEED = 0
 
@@ -55,7 +42,7 @@ def study_of(strategy, names, **more):
         "plan": (plan := strategy.plan_of_run(len(names), SEED)),
         "joint_seed": is_seeded(plan),
     }
-    return Study(name="study", runs=[RunSpec(**table | more)])
+    return Study(name="study", runs=[wire.RunSpec(**table | more)])
 
 
 WINE = StandardScaler().fit_transform(load_wine().data)
@@ -109,7 +96,7 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     names = [f"site-{number}" for number in range(len(shards))]
     plan = strategy.plan_of_run(len(names), SEED, evaluate=True)
     study = study_of(strategy, names, evaluate=True, plan=plan)
-    times: dict[str, int] = {}
+    times = {}
     for step in study.runs[0].plan:
         for planned in step.requests:
             times[planned.reply] = times.get(planned.reply, 0) + step.times
@@ -140,28 +127,34 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
         assert not last.refused
 
 
-class Target:
-    """A site, and a coordinator that sends it what it likes."""
+KINDS = {Introduce: "query", wire.ShowShare: "query.share", wire.TakeShares: "query.seed"}
+KINDS |= {wire.HashIds: "query.ids", wire.TakeRows: "query.align"}
 
-    def __init__(self, folder, job, run="trial", **node):
+
+class Target:
+    """A site, and a coordinator that sends it what it likes; by itself with the job's pair, and in round 0 or 1."""
+
+    def __init__(self, folder, job, header=None, **node):
         np.save(folder / "north.npy", TABLE)
         node = {"name": "north", "data": str(folder / "north.npy"), "out": str(folder / "out"), **node}
         self.app = client_app({}, site_of_job)
         self.context = flower_internals.new_context(1, node, {"job": job.model_dump_json()})
-        self.folder, self.run, self.seed = folder / "out", run, SEED
+        self.folder, self.run, self.seed = folder / "out", "trial", SEED
+        self.header = {"pair": job.runs[0].pair.partition(":")[2]} | (header or {})
 
-    def ask(self, request, kind="train", pair="DKPCAClient", **config):
-        header = {"pair": pair, "run": self.run, "seed": self.seed, "round": 1, **config}
+    def ask(self, request, **config):
+        kind = KINDS.get(type(request), "train")
+        header = {"run": self.run, "seed": self.seed, "round": int(kind == "train"), **self.header, **config}
         reply = self.app(Message(to_content(request, header), 1, kind), self.context)
         return reply.error.reason if reply.has_error() else reply.content
 
-    def begin(self, pair="DKPCAClient"):
+    def begin(self):
         """Begin the run, and draw its seed where all sites do."""
-        self.seed, kinds = SEED, {ShowShare: "query.share", TakeShares: "query.seed"}
 
         def ask(request):
-            return from_content(request.reply_type, self.ask(request, kinds.get(type(request), "query"), pair, round=0))
+            return from_content(request.reply_type, self.ask(request))
 
+        self.seed = SEED
         introduction = ask(Introduce())
         if introduction.commitment is not None:
             self.seed = draw_seed(introduction, ask)
@@ -180,13 +173,28 @@ def target_of(folder, strategy, policy="", **more):
     return Target(folder, Job(runs=study.runs, study=study), policy=str(folder / "site.toml"))
 
 
+def masked(folder, strategy, policy="", change=lambda keys: keys, **more):
+    """Return nodes that have approved a study of masked sums, and the study."""
+    nodes = list(nodes_of(folder, NAMES, [TABLE] * 3, policy))
+    keys = change([KeyPair.read(node["identity"]).listed for node in nodes])
+    study = study_of(strategy, NAMES, sums="masked", identities=keys, align=False, **more)
+    approve_at(folder, NAMES, study)
+    return nodes, study
+
+
+def masked_target(folder, node, study, **header):
+    """Return a site that has approved such a study, and whoever asks it."""
+    flower_internals.ensure_task_identity()
+    approve(folder / "out", study.sha256, 1000.0)
+    own = {name: node[name] for name in ("identity", "pins", "policy")}
+    return Target(folder, Job(runs=study.runs, study=study), {"sums": "masked", "alike": True} | header, **own)
+
+
 PLANNED = FindLocalEigenpairs(kernel=Linear(), n_components=2)
+SKETCH = SketchPoints(embedding=SubspaceEmbedding(Linear(), None), columns=40, precision="float64")
 THINGS = {
     "the whole table": (DrawUniformly(samples=40), "DisKPCAClient"),
-    "its transpose": (
-        SketchPoints(embedding=SubspaceEmbedding(Linear(), None), columns=40, precision="float64"),
-        "DisKPCAClient",
-    ),
+    "its transpose": (SKETCH, "DisKPCAClient"),
     "all inner products": (Multiply(block=np.eye(40)), "VFedPCAClient"),
     "all eigenpairs": (FindLocalEigenpairs(kernel=Linear(), n_components=40), "DKPCAClient"),
 }
@@ -198,8 +206,8 @@ def test_from_a_site_with_no_policy_nothing_comes_back_and_every_attempt_is_reco
     flower_internals.ensure_task_identity()
     runs = study_of(DKPCA(2), NAMES).runs
     target = Target(tmp_path, Job(runs=runs, study=study))
-    answers = [target.ask(Introduce(), "query", round=0), target.ask(HashIds(), "query.ids", round=0)]
-    answers += [target.ask(TakeRows(hashes=np.zeros((1, 16), np.uint8)), "query.align", round=0)]
+    queries = Introduce(), wire.HashIds(), wire.TakeRows(hashes=np.zeros((1, 16), np.uint8))
+    answers = [target.ask(query) for query in queries]
     answers += [target.ask(request, pair=pair) for request, pair in [*THINGS.values()] * 3]
     reason = study.sha256[:12] if study else "the job has no study"
     assert all(reason in answer and answer.endswith("(study.approve)") for answer in answers), answers
@@ -212,7 +220,7 @@ def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
     target, planned = target_of(tmp_path, DKPCA(2)), PLANNED
     for request, pair in THINGS.values():
         assert "plan of study" in target.ask(request, pair=pair)
-    assert not isinstance(target.ask(Introduce(), "query", round=0), str)
+    assert not isinstance(target.ask(Introduce()), str)
     wide = FindLocalEigenpairs(kernel=Linear(), n_components=3)
     assert "n_components = 3, but the plan" in target.ask(wide)
     # padded so that a reader who gives up would let it pass
@@ -225,25 +233,25 @@ def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
     assert "no run" in target.ask(planned, run="another")
 
 
-@pytest.mark.parametrize(("wire", "other"), [("float32", "float64"), ("float64", "float32")])
-def test_arrays_travel_as_the_study_has_it(tmp_path, wire, other):
-    target = target_of(tmp_path, DKPCA(2), wire=wire)
-    refusal = target.ask(Introduce(), "query", round=0, wire=other)
-    assert f"wire = {other} in the request, but run 'trial' has wire = {wire}" in refusal
-    assert not isinstance(target.ask(Introduce(), "query", round=0, wire=wire), str)
+@pytest.mark.parametrize(("dtype", "other"), [("float32", "float64"), ("float64", "float32")])
+def test_arrays_travel_as_the_study_has_it(tmp_path, dtype, other):
+    target = target_of(tmp_path, DKPCA(2), wire=dtype)
+    refusal = target.ask(Introduce(), wire=other)
+    assert f"wire = {other} in the request, but run 'trial' has wire = {dtype}" in refusal
+    assert not isinstance(target.ask(Introduce(), wire=dtype), str)
     assert f"wire = {other} in the request" in target.ask(PLANNED, wire=other)
-    assert target.ask(PLANNED, wire=wire)["arrays"].to_numpy_ndarrays()[0].dtype == wire
+    assert target.ask(PLANNED, wire=dtype)["arrays"].to_numpy_ndarrays()[0].dtype == dtype
 
 
 def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(tmp_path):
     exact, multiply = target_of(tmp_path, VFedPCA(2, merge="exact")), lambda V: Multiply(block=V)
     V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
-    exact.begin("VFedPCAClient")
+    exact.begin()
     for first in range(0, 20, 2):
-        assert not isinstance(exact.ask(multiply(V[:, first : first + 2]), pair="VFedPCAClient"), str)
+        assert not isinstance(exact.ask(multiply(V[:, first : first + 2])), str)
     for _ in range(5):
-        assert "request 1 of the run (Introduce) differs" in exact.ask(Introduce(), "query", "Nope", round=0)
-        assert "span 22 dimensions; allowed: at most 20" in exact.ask(multiply(V[:, 20:22]), pair="VFedPCAClient")
+        assert "request 1 of the run (Introduce) differs" in exact.ask(Introduce(), pair="Nope")
+        assert "span 22 dimensions; allowed: at most 20" in exact.ask(multiply(V[:, 20:22]))
     assert exact.lines[-1].standing.run.begun == 1
 
 
@@ -257,10 +265,10 @@ def test_rows_that_are_refused_are_not_worked_on(tmp_path):
     target = Target(tmp_path, Job(runs=study.runs, study=study), **node | {"approve": "by hash"})
     target.folder = Path(node["out"])
     for target.run, rows in (("trial", 40), ("again", 39)):
-        target.ask(Introduce(), "query", round=0)
-        hashes = from_content(HashedIds, target.ask(HashIds(), "query.ids", round=0)).hashes
+        target.ask(Introduce())
+        hashes = from_content(wire.HashedIds, target.ask(wire.HashIds())).hashes
         common = np.array(sorted(map(bytes, hashes)), "V16").view(np.uint8).reshape(-1, 16)[:rows]
-        aligned = target.ask(TakeRows(hashes=common), "query.align", round=0)
+        aligned = target.ask(wire.TakeRows(hashes=common))
         reply = from_content(LocalSpectrum, target.ask(PLANNED))
     assert "has 1 rows fewer than an earlier run" in aligned
     assert reply.vectors.shape == (40, 2), "but on all, as the earlier one did"
@@ -272,7 +280,7 @@ def test_a_line_about_another_run_of_that_name_makes_no_limit_forget(tmp_path):
     node = {"data": "a.csv", "out": str(tmp_path)}
     request = read_raw_request(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
     rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
-    reply = Introduction(client=0, rows=40, columns=2, new_rows=0)
+    reply = wire.Introduction(client=0, rows=40, columns=2, new_rows=0)
     for _ in range(3):
         append_to_outbox(node, request, Answer(to_content(reply), reply), gate=rules)
         append_to_outbox(node, request, refused="of another job")
@@ -282,7 +290,7 @@ def test_a_line_about_another_run_of_that_name_makes_no_limit_forget(tmp_path):
 
 def test_what_was_computed_for_nothing_counts(tmp_path):
     target = target_of(tmp_path, DKPCA(2), "[limits.run]\nfloats = 1")
-    target.ask(Introduce(), "query", round=0)
+    target.ask(Introduce())
     for _ in range(3):
         assert "limits.run.floats" in target.ask(PLANNED)
     seconds = [line.standing.run.seconds for line in target.lines]
@@ -303,15 +311,13 @@ def test_what_was_computed_for_nothing_counts(tmp_path):
 def test_a_plan_that_says_of_a_reply_what_its_class_does_not_is_refused(tmp_path, claim, sentence):
     ((planned,),) = [step.requests for step in DKPCA(2).plan(3, SEED)]
     plan = (Step(requests=(planned.model_copy(update=claim),)),)
-    assert sentence in target_of(tmp_path, DKPCA(2), plan=plan).ask(Introduce(), "query", round=0)
+    assert sentence in target_of(tmp_path, DKPCA(2), plan=plan).ask(Introduce())
 
 
 def test_a_run_is_as_the_study_has_it(tmp_path):
     study = study_of(DKPCA(2), NAMES)
     approve(tmp_path / "out", study.sha256)
     other = study_of(DKPCA(3), NAMES).runs
+    job = {"job": Job(runs=other, study=study).model_dump_json()}
     with pytest.raises(InputError, match=f"run 'trial' differs from the run in study {study.sha256[:12]}"):
-        site_of_job(
-            flower_internals.new_context(1, {"name": "north"}, {"job": Job(runs=other, study=study).model_dump_json()}),
-            {"run": "trial"},
-        )
+        site_of_job(flower_internals.new_context(1, {"name": "north"}, job), {"run": "trial"})

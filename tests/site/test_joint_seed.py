@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Message
 from named_sites import NAMES, drawn_seed, settings_of, vertical
 from test_gate import Approved, Target, approve_at, nodes_of, study_of, target_of
 
-from fedkernel import RBF, Linear
+from fedkernel import RBF, Linear, wire
 from fedkernel.clients.diskpca import DrawUniformly
 from fedkernel.clients.dkpca import FindLocalEigenpairs
 from fedkernel.clients.vfedpca import Multiply
@@ -21,30 +21,13 @@ from fedkernel.site.gate import Gate
 from fedkernel.site.keys import own_secret
 from fedkernel.site.raw_request import read_raw_request
 from fedkernel.strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
-from fedkernel.wire import (
-    HashedIds,
-    HashIds,
-    Introduce,
-    Introduction,
-    Job,
-    Share,
-    ShowShare,
-    Study,
-    TakeRows,
-    TakeShares,
-    commitment,
-    flower_internals,
-    from_content,
-    joint_seed,
-    to_content,
-)
+from fedkernel.wire import Introduce, ShowShare, Study, TakeShares, commitment, flower_internals, from_content
 
 V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
 BLOCKS = [Multiply(block=V[:, place : place + 2]) for place in range(0, 40, 2)]
 EIGENPAIRS = FindLocalEigenpairs(kernel=Linear(), n_components=2)
 PARTS = [np.random.default_rng(number).standard_normal((60, 4)) for number in range(3)]
 SAMPLING = UniformKPCA(2, n_samples=9, share_rows=True)
-KINDS = {Introduce: "query", ShowShare: "query.share", TakeShares: "query.seed", HashIds: "query.ids"}
 
 
 @pytest.fixture
@@ -88,36 +71,25 @@ def test_another_study_and_another_site_give_another_seed(tmp_path, nodes):
 
 
 def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what_is_drawn(tmp_path, nodes):
-    study, configurations = nodes
-    chosen = Study(name="study", runs=[study.runs[0].model_copy(update={"joint_seed": False})])
+    ((run,), configurations) = nodes[0].runs, nodes[1]
+    chosen = Study(name="study", runs=[run.model_copy(update={"joint_seed": False})])
     approve_at(tmp_path, NAMES, chosen)
     with pytest.raises(ProtocolError, match=r"a seed chosen by its coordinator, but all sites must draw it together"):
         run_of(chosen, configurations)
     # and says that nothing is
-    steps = [
-        step.model_copy(
-            update={"requests": tuple(planned.model_copy(update={"seeded": False}) for planned in step.requests)}
-        )
-        for step in study.runs[0].plan
-    ]
-    update = {"joint_seed": False, "plan": tuple(steps)}
-    lying = Study(name="study", runs=[study.runs[0].model_copy(update=update)])
+    requests = [[planned.model_copy(update={"seeded": False}) for planned in step.requests] for step in run.plan]
+    steps = zip(run.plan, requests, strict=True)
+    plan = tuple(step.model_copy(update={"requests": tuple(lies)}) for step, lies in steps)
+    lying = Study(name="study", runs=[run.model_copy(update={"joint_seed": False, "plan": plan})])
     approve_at(tmp_path, NAMES, lying)
     with pytest.raises(ProtocolError, match=r"the plan has DrawUniformly with seeded = False, but its class has True"):
         run_of(lying, configurations)
 
 
-def coordinator_of(folder, strategy, pair, policy=""):
-    """Return a coordinator that asks one site, having invented the two others."""
-    target = target_of(folder, strategy, policy)
-    target.pair = pair
-    target.get = lambda request: target.ask(request, KINDS.get(type(request), "train"), target.pair)
-    return target
-
-
 @pytest.fixture
 def coordinator(tmp_path):
-    return coordinator_of(tmp_path, SAMPLING, "DisKPCAClient", "[limits.total]\nrows = 1000")
+    """A coordinator that asks one site, having invented the two others."""
+    return target_of(tmp_path, SAMPLING, "[limits.total]\nrows = 1000")
 
 
 OTHERS = [f"{number:064x}" for number in (1, 2)]
@@ -125,30 +97,30 @@ BOUND = list(map(commitment, OTHERS))
 
 
 def test_a_site_shows_its_share_once_and_to_who_is_committed(coordinator):
-    own = from_content(Introduction, coordinator.get(Introduce())).commitment
+    own = from_content(wire.Introduction, coordinator.ask(Introduce())).commitment
     draw = DrawUniformly(samples=3)
-    assert "the joint seed of run 'trial' is not drawn yet (study.joint_seed)" in coordinator.get(draw)
+    assert "the joint seed of run 'trial' is not drawn yet (study.joint_seed)" in coordinator.ask(draw)
     for commitments in ([own], [*BOUND, own], [BOUND[0], *BOUND], []):
-        assert "must hold one commitment per site (3)" in coordinator.get(ShowShare(commitments=commitments))
-    share = from_content(Share, coordinator.get(ShowShare(commitments=[own, *BOUND]))).share
+        assert "must hold one commitment per site (3)" in coordinator.ask(ShowShare(commitments=commitments))
+    share = from_content(wire.Share, coordinator.ask(ShowShare(commitments=[own, *BOUND]))).share
     assert commitment(share) == own
     # now that it knows the share, it would rather have others of its own
-    assert "ShowShare came 1 times" in coordinator.get(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
+    assert "ShowShare came 1 times" in coordinator.ask(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
     for shares in ([share, OTHERS[1], OTHERS[0]], [share], [share, "0" * 64, OTHERS[1]]):
-        assert "do not match the sites' commitments" in coordinator.get(TakeShares(shares=shares))
-    assert not isinstance(coordinator.get(TakeShares(shares=[share, *OTHERS])), str)
-    assert "has seed = " in coordinator.get(draw)
-    coordinator.seed = joint_seed([share, *OTHERS])
-    assert not isinstance(coordinator.get(draw), str)
+        assert "do not match the sites' commitments" in coordinator.ask(TakeShares(shares=shares))
+    assert not isinstance(coordinator.ask(TakeShares(shares=[share, *OTHERS])), str)
+    assert "has seed = " in coordinator.ask(draw)
+    coordinator.seed = wire.joint_seed([share, *OTHERS])
+    assert not isinstance(coordinator.ask(draw), str)
     assert {line.rule for line in coordinator.lines if line.refused} == {"study.joint_seed", "plan"}
 
 
 def test_begun_again_it_cannot_have_another_seed(coordinator):
     """Though it knows this site's share by then."""
-    coordinator.begin("DisKPCAClient")
+    coordinator.begin()
     coordinator.seed = 0
-    own = from_content(Introduction, coordinator.get(Introduce())).commitment
-    other = coordinator.get(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
+    own = from_content(wire.Introduction, coordinator.ask(Introduce())).commitment
+    other = coordinator.ask(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
     assert "request 2 of the run (ShowShare) differs from the run's previous start; repeat it" in other
     assert coordinator.lines[-1].rule == "study.attempts"
 
@@ -160,7 +132,7 @@ def test_a_site_that_shows_another_share_than_it_committed_to_is_named(nodes, mo
         def send_and_receive(self, messages, *, timeout=None):
             replies = super().send_and_receive(messages, timeout=timeout)
             if messages[0].metadata.message_type == "query.share":
-                replies[1].content = to_content(Share(share="0" * 64))
+                replies[1].content = wire.to_content(wire.Share(share="0" * 64))
             return replies
 
     with Lying(study, configurations) as grid, pytest.raises(ProtocolError, match=r"'\w+'\) sent a share that"):
@@ -169,23 +141,22 @@ def test_a_site_that_shows_another_share_than_it_committed_to_is_named(nodes, mo
 
 def test_begun_again_a_run_is_asked_the_same_as_far_as_it_got(tmp_path):
     """Or three beginnings would have three times the vectors that guards allow."""
-    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
-    target.begin("VFedPCAClient")
-    assert not any(isinstance(target.get(block), str) for block in BLOCKS[:2])
-    target.begin("VFedPCAClient")
-    assert not isinstance(target.get(BLOCKS[0]), str)
-    assert "request 5 of the run (Multiply) differs from the run's previous start" in target.get(BLOCKS[2])
-    assert not isinstance(target.get(BLOCKS[1]), str)
-    assert not isinstance(target.get(BLOCKS[2]), str), "it had not got so far"
-    target.begin("VFedPCAClient")
-    assert not any(isinstance(target.get(block), str) for block in BLOCKS[:3])
+    target = target_of(tmp_path, VFedPCA(2, merge="exact"))
+    target.begin()
+    assert not any(isinstance(target.ask(block), str) for block in BLOCKS[:2])
+    target.begin()
+    assert not isinstance(target.ask(BLOCKS[0]), str)
+    assert "request 5 of the run (Multiply) differs from the run's previous start" in target.ask(BLOCKS[2])
+    assert not isinstance(target.ask(BLOCKS[1]), str)
+    assert not isinstance(target.ask(BLOCKS[2]), str), "it had not got so far"
+    target.begin()
+    assert not any(isinstance(target.ask(block), str) for block in BLOCKS[:3])
     assert [line.standing.taken for line in target.lines][-3:] == [4, 5, 6]
 
 
 def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch):
     """And the process goes on, with the limit that it had."""
-    policy = f"[limits.run]\nmemory = {LEAST_MEMORY}"
-    target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient", policy)
+    target = target_of(tmp_path, DKPCA(2), f"[limits.run]\nmemory = {LEAST_MEMORY}")
     limits = resource.getrlimit(resource.RLIMIT_AS)
     target.begin()
 
@@ -194,16 +165,16 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr("fedkernel.clients.dkpca.DKPCAClient.find_local_eigenpairs", greedy)
-        assert "needs more than the 268,435,456 bytes of memory allowed (limits.run.memory)" in target.get(EIGENPAIRS)
+        assert "needs more than the 268,435,456 bytes of memory allowed (limits.run.memory)" in target.ask(EIGENPAIRS)
     assert resource.getrlimit(resource.RLIMIT_AS) == limits
     assert target.lines[-1].rule == "limits.run.memory"
-    assert not isinstance(target.get(EIGENPAIRS), str)
+    assert not isinstance(target.ask(EIGENPAIRS), str)
 
 
 def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
     """Or a request that fails at its end could be made for ever; also once no more refusals are written down."""
     monkeypatch.setattr(audit_log, "MOST_REFUSALS", 0)
-    target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient", "[limits.run]\nseconds = 0.3")
+    target = target_of(tmp_path, DKPCA(2), "[limits.run]\nseconds = 0.3")
     target.begin()
 
     def slow(self, ask):
@@ -213,7 +184,7 @@ def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
         raise ShareableError("too late")
 
     monkeypatch.setattr("fedkernel.clients.dkpca.DKPCAClient.find_local_eigenpairs", slow)
-    answers = [target.get(EIGENPAIRS) for _ in range(4)]
+    answers = [target.ask(EIGENPAIRS) for _ in range(4)]
     assert answers[:2] == ["too late"] * 2
     assert all("s of computing are used up, of 0.3 allowed (limits.run.seconds)" in answer for answer in answers[2:])
     assert [line.refused for line in target.lines if line.refused] == answers[:2]
@@ -221,11 +192,11 @@ def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
 
 def test_refusals_do_not_fill_the_disk_and_what_leaves_is_always_written_down(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_log, "MOST_REFUSALS", 3)
-    target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient")
+    target = target_of(tmp_path, DKPCA(2))
     for _ in range(9):
-        assert "is not in the plan" in target.get(Multiply(block=np.eye(2)))
+        assert "is not in the plan" in target.ask(Multiply(block=np.eye(2)))
     target.begin()
-    assert not isinstance(target.get(EIGENPAIRS), str)
+    assert not isinstance(target.ask(EIGENPAIRS), str)
     assert [bool(line.refused) for line in read_outbox(target.folder).departures] == [True] * 3 + [False] * 2
 
 
@@ -235,7 +206,7 @@ def test_noise_is_the_same_in_all_runs_of_a_site_and_another_at_each(tmp_path, n
     seeds = [study.runs[0].model_copy(update={"id": f"trial-{seed}", "seed": seed}) for seed in range(3)]
     both = Study(name="study", runs=seeds)
     approve_at(tmp_path, NAMES, both)
-    job = {"job": Job(runs=seeds, study=both).model_dump_json()}
+    job = {"job": wire.Job(runs=seeds, study=both).model_dump_json()}
     sites = [site_of_job(flower_internals.new_context(1, node, job), {"run": run.id}) for node in own for run in seeds]
     keys = [site.noise_key for site in sites]
     assert [keys.index(key) for key in keys] == [0] * 3 + [3] * 3 + [6] * 3
@@ -257,36 +228,36 @@ def test_noise_is_the_same_for_the_same_rows_and_independent_for_all_others():
 
 def test_guards_count_the_same_where_a_coordinator_has_several_contexts(tmp_path):
     """As it has that starts an engine's run for each beginning: else all inner products would leave, 14 at each."""
-    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
+    target = target_of(tmp_path, VFedPCA(2, merge="exact"))
     contexts = []
     for _ in range(3):
         target.context = flower_internals.new_context(1, target.context.node_config, target.context.run_config)
-        target.begin("VFedPCAClient")
+        target.begin()
         contexts.append(target.context)
     for target.context in contexts[:2]:
-        assert "was started again, or got another request" in target.get(BLOCKS[0])
+        assert "was started again, or got another request" in target.ask(BLOCKS[0])
     target.context = contexts[2]
-    assert not any(isinstance(target.get(block), str) for block in BLOCKS[:10])
-    assert "span 22 dimensions; allowed: at most 20" in target.get(BLOCKS[10])
+    assert not any(isinstance(target.ask(block), str) for block in BLOCKS[:10])
+    assert "span 22 dimensions; allowed: at most 20" in target.ask(BLOCKS[10])
     assert {line.rule for line in target.lines if line.refused} == {"study.attempts", ""}
 
 
 def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_path):
     """As processes of a SuperNode could: each begins with what the last one had left."""
-    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
-    target.begin("VFedPCAClient")
+    target = target_of(tmp_path, VFedPCA(2, merge="exact"))
+    target.begin()
     memory = copy_state(target.context.state)
-    assert not isinstance(target.get(BLOCKS[0]), str)
+    assert not isinstance(target.ask(BLOCKS[0]), str)
     target.context.state = memory
-    assert "got another request" in target.get(BLOCKS[1])
+    assert "got another request" in target.ask(BLOCKS[1])
     node = {"data": "a.csv", "out": str(tmp_path)}
-    request = read_raw_request(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
+    request = read_raw_request(Message(wire.to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
     rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
-    reply = Introduction(client=0, rows=40, columns=2, new_rows=0)
+    reply = wire.Introduction(client=0, rows=40, columns=2, new_rows=0)
     admitted = audit_log.admit(node, request, rules)
-    audit_log.append_to_outbox(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
+    audit_log.append_to_outbox(node, request, Answer(wire.to_content(reply), reply), gate=rules, admitted=admitted)
     with pytest.raises(RefusedError, match=r"another request of this run was answered at the same time"):
-        audit_log.append_to_outbox(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
+        audit_log.append_to_outbox(node, request, Answer(wire.to_content(reply), reply), gate=rules, admitted=admitted)
 
 
 @pytest.mark.parametrize(
@@ -310,18 +281,16 @@ def test_begun_again_peers_write_the_same(tmp_path, strategy):
     for name, output in first.items():
         np.testing.assert_array_equal(again[name], output)
     np.save(tmp_path / "south.npy", PARTS[2] + 0.1 * PARTS[0])
-    with pytest.raises(
-        ProtocolError,
-        match=r"request \d+ of the run \(\w+\) delivers other letters, or gets other masked numbers, than",
-    ):
+    refusal = r"request \d+ of the run \(\w+\) delivers other letters, or gets other masked numbers, than"
+    with pytest.raises(ProtocolError, match=refusal):
         run()
 
 
 def test_what_cannot_be_hashed_is_refused_and_written_down(tmp_path):
     """Dates had made the app itself raise, with no line of it."""
-    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
-    target.begin("VFedPCAClient")
-    content = to_content(BLOCKS[0], {"pair": "VFedPCAClient", "run": "trial", "seed": target.seed, "round": 1})
+    target = target_of(tmp_path, VFedPCA(2, merge="exact"))
+    target.begin()
+    content = wire.to_content(BLOCKS[0], {"pair": "VFedPCAClient", "run": "trial", "seed": target.seed, "round": 1})
     for dtype in ("M8[D]", "m8[s]", [("date", "M8[D]")]):
         content["arrays"] = ArrayRecord([np.zeros((40, 2), dtype)])
         lines = len(target.lines)
@@ -338,16 +307,16 @@ def test_rows_of_which_nothing_left_are_not_noted(tmp_path):
     out = Path(node["out"])
     approve(out, study.sha256, 2.0)
     (tmp_path / "site.toml").write_text("")
-    target = Target(tmp_path, Job(runs=study.runs, study=study), **node)
+    target = Target(tmp_path, wire.Job(runs=study.runs, study=study), **node)
     target.begin()
-    hashes = from_content(HashedIds, target.ask(HashIds(), "query.ids")).hashes
+    hashes = from_content(wire.HashedIds, target.ask(wire.HashIds())).hashes
     common = np.array(sorted(map(bytes, hashes)), "V16").view(np.uint8).reshape(-1, 16)
     (tmp_path / "site.toml").write_text("[limits.run]\nbytes = 0")
     for rows in range(25, 40):
-        assert "limits.run.bytes" in target.ask(TakeRows(hashes=common[:rows]), "query.align")
+        assert "limits.run.bytes" in target.ask(wire.TakeRows(hashes=common[:rows]))
     assert not list(out.glob("rows/*"))
     (tmp_path / "site.toml").write_text("")
-    assert not isinstance(target.ask(TakeRows(hashes=common), "query.align"), str)
+    assert not isinstance(target.ask(wire.TakeRows(hashes=common)), str)
     assert not list(out.glob("rows/*")), "nothing about their values has left"
     assert not isinstance(target.ask(EIGENPAIRS), str)
     assert len(list(out.glob("rows/*.npy"))) == len(list(out.glob("rows/values/*.npy"))) == 1

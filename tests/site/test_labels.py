@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from named_sites import Sites, settings_of, write_csv
+from refusals import refusing
 from sklearn.datasets import load_iris
 
 from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Request, Shape, Summed, once, to_sum
@@ -91,9 +92,8 @@ def test_labels_follow_their_rows():
     ],
 )
 def test_labels_that_do_not_fit_are_refused_in_one_sentence(y, sentence):
-    with pytest.raises((InputError, ProtocolError)) as caught:
+    with refusing(sentence, error=(InputError, ProtocolError)):
         ClassMeans(3).fit(X, y=y)
-    assert sentence in str(caught.value)
 
 
 def test_data_sets_and_files_have_them_in_experiments(tmp_path):
@@ -119,10 +119,9 @@ def own_sites(folder, **more):
 
 
 def at_sites(nodes):
-    strategy = ClassMeans(3)
+    strategy, sites = ClassMeans(3), [node["name"] for node in nodes]
     names = {"strategy": "test_labels:ClassMeans", "pair": "test_labels:ClassClient"}
-    plan = strategy.plan(3, 0)
-    run = RunSpec(id="trial", **names, parameters={"classes": 3}, sites=[node["name"] for node in nodes], plan=plan)
+    run = RunSpec(id="trial", **names, parameters={"classes": 3}, sites=sites, plan=strategy.plan(3, 0))
     with Sites(run, nodes) as grid:
         return strategy.run(grid, settings_of(run)), grid
 
@@ -130,8 +129,7 @@ def at_sites(nodes):
 def test_a_site_gives_its_labels_to_a_client_that_its_operator_names(tmp_path):
     result, grid = at_sites(own_sites(tmp_path))
     np.testing.assert_allclose(result.model, MEANS, rtol=1e-13)
-    assert Y[0].astype(float).tobytes() not in grid.wire
-    assert Y[0].tobytes() not in grid.wire
+    assert not any(labels.tobytes() in grid.wire for labels in (Y[0], Y[0].astype(float)))
     with pytest.raises((InputError, ProtocolError), match="has no labels"):
         at_sites(own_sites(tmp_path, label=None, columns="c0,c1,c2,c3"))
     (tmp_path / "one.csv").write_text("x,kind\n1,a\n2,\n")

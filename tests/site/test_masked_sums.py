@@ -8,24 +8,23 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from cases import CASES
+from command_line import call
 from flwr.app import RecordDict
 from named_sites import NAMES, TABLE, settings_of
 from scipy.stats import chisquare
-from test_gate import Approved, Target, approve_at, nodes_of, study_of
-from typer.testing import CliRunner
+from test_gate import Approved, masked, masked_target
 
 from fedkernel.clients.cell_sums import CellSums, SumCells
 from fedkernel.clients.centroid_kpca import CentroidKPCAClient
-from fedkernel.experiments import cli
 from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.numerics import add_words, from_fixed_point, to_fixed_point
 from fedkernel.peers import KeyPair
 from fedkernel.run import RunningProtocol
-from fedkernel.site import approve, audit_log, read_outbox, read_receipts
+from fedkernel.site import audit_log, read_outbox, read_receipts
 from fedkernel.site.approval import signature_of
 from fedkernel.site.privacy_receipt import SpentPrivacy
 from fedkernel.strategies import CentroidKPCA
-from fedkernel.wire import Job, MaskedSum, MaskKeys, flower_internals, from_content, simulated_keys, sum_masked
+from fedkernel.wire import MaskedSum, MaskKeys, from_content, simulated_keys, sum_masked
 
 LABEL = '["run", 3, "SumCells"]'
 KEYS = [simulated_keys(number, 5, "run") for number in range(5)]
@@ -38,12 +37,12 @@ def by(keys, number=3, requests=b"requests"):
 
 
 def test_the_bytes_of_all_sites_add_up_to_the_sum_and_those_of_one_are_as_if_drawn():
-    masked = list(map(by, KEYS))
-    total, again = (sum_masked(CellSums, order, LABEL).arrays() for order in (masked, masked[::-1]))
+    replies = list(map(by, KEYS))
+    total, again = (sum_masked(CellSums, order, LABEL).arrays() for order in (replies, replies[::-1]))
     for name, array in CellSums.sum_of(PLAIN).arrays().items():
         np.testing.assert_array_equal(again[name], total[name])
         np.testing.assert_allclose(total[name], array, 1e-9, 1e-15 * np.abs(array).max())
-    assert chisquare(np.bincount(masked[0].words.view(np.uint8), minlength=256)).pvalue > 1e-4
+    assert chisquare(np.bincount(replies[0].words.view(np.uint8), minlength=256)).pvalue > 1e-4
     for name, number in {"costs": 6e32, "sums": -6e32, "counts": 2.0**61}.items():
         with pytest.raises(ShareableError, match=f"CellSums: {name}: a number in it is not below .* over 5 sites"):
             KEYS[0].mask(PLAIN[0].model_copy(update={name: np.array([0.0, number])}), LABEL, b"")
@@ -68,17 +67,17 @@ def test_what_is_not_of_all_sites_once_is_seen(last):
 
 
 def test_a_reply_with_a_flipped_bit_is_refused():
-    (masked := by(LAST)).words[123] ^= 1 << 45
+    (reply := by(LAST)).words[123] ^= 1 << 45
     with pytest.raises(ValueError, match="words of a masked CellSums were altered on their way"):
-        masked.outline(CellSums)
+        reply.outline(CellSums)
 
 
 def test_masks_of_keys_with_one_shared_secret_differ():
     public = list(KEYS[1].public[:3])
     public[2] = public[0][:-1] + bytes([public[0][-1] ^ 128])  # the same point, as X25519 ignores this bit
-    masked = replace(KEYS[1], public=tuple(public)).mask(PLAIN[1], LABEL, b"")
+    hidden = replace(KEYS[1], public=tuple(public)).mask(PLAIN[1], LABEL, b"")
     bare = replace(KEYS[1], number=0, public=KEYS[1].public[1:2]).mask(PLAIN[1], LABEL, b"")
-    assert not np.any(bare.words == masked.words)
+    assert not np.any(bare.words == hidden.words)
 
 
 @pytest.mark.parametrize("sites", [2, 3, 1000])
@@ -108,8 +107,8 @@ def test_every_pair_s_sums_under_masks_are_those_of_its_plain_replies(case, monk
     replies, mask, sum_of = [], MaskKeys.mask, RunningProtocol._sum_of
     monkeypatch.setattr(MaskKeys, "mask", lambda keys, reply, *more: replies.append(reply) or mask(keys, reply, *more))
 
-    def compared(running, masked):
-        total, plain = sum_of(running, masked), type(replies[0]).sum_of(replies)
+    def compared(running, hidden):
+        total, plain = sum_of(running, hidden), type(replies[0]).sum_of(replies)
         for name, array in plain.arrays().items():
             np.testing.assert_allclose(total.arrays()[name], array, 1e-9, 1e-9 * np.abs(array).max())
         replies.clear()
@@ -131,25 +130,18 @@ def test_a_coordinator_that_asks_sites_for_different_things_and_denies_it_gets_n
 
 
 STRATEGY = CentroidKPCA(2, n_landmarks=6)
-
-
-def approved(folder, policy="", change=lambda keys: keys):
-    nodes = list(nodes_of(folder, NAMES, [TABLE] * 3, f'[study]\nsums = "masked"\n{policy}'))
-    keys = change([KeyPair.read(node["identity"]).listed for node in nodes])
-    study = study_of(STRATEGY, NAMES, sums="masked", identities=keys, align=False)
-    approve_at(folder, NAMES, study)
-    return nodes, study
+POLICY = '[study]\nsums = "masked"\n'
 
 
 def receipt(*arguments):
-    done = CliRunner().invoke(cli.app, ["receipt", *map(str, arguments)], env={"COLUMNS": "400"})
+    done = call("receipt", *arguments, code=None, COLUMNS="400")
     return done.exit_code, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory):
     """Folder of three sites after a run of masked sums, the model, and the sites' receipts."""
-    nodes, study = approved(folder := tmp_path_factory.mktemp("left"))
+    nodes, study = masked(folder := tmp_path_factory.mktemp("left"), STRATEGY, POLICY)
     (folder / "study.json").write_text(study.text)
     with Approved(study, nodes) as grid:
         model = STRATEGY.run(grid, settings_of(study.runs[0])).model
@@ -195,11 +187,7 @@ def test_receipts_say_what_left_and_add_up(left, tmp_path):
         ({"table_share": 0.0}, False, ["north, run trial: it was changed after it was signed"]),
         ({"signature": ""}, False, ["north, run trial: it is signed by nobody, but the site's key is "]),
         ({"site": "south"}, True, ["south and south, run trial: two receipts", "south, run trial: it is signed by "]),
-        (
-            {"study": "1" * 64},
-            True,
-            ["north and east, run trial: they disagree", "north, run trial: it is of study 11"],
-        ),
+        ({"study": "1" * 64}, True, ["north and east, run trial: they disagree", "north, run trial: it is of study 1"]),
         ({"left": {"CellSums": {2: {}}}}, True, ["north and south, run trial: they disagree on the study or "]),
         ({"sha256": "1" * 64}, True, ["north, run trial: its last line is not in the outbox of "]),
     ],
@@ -224,21 +212,16 @@ def test_receipts_that_were_changed_or_contradict_others_are_told(left, tmp_path
     ],
 )
 def test_keys_of_sites_that_a_coordinator_made_up_are_refused(tmp_path, change, policy, sentence):
-    nodes, study = approved(tmp_path, policy, change)
+    nodes, study = masked(tmp_path, STRATEGY, POLICY + policy, change)
     nodes = [{name: value for name, value in node.items() if not policy or name != "pins"} for node in nodes]
     with Approved(study, nodes) as grid, pytest.raises(ProtocolError, match=sentence):
         STRATEGY.run(grid, settings_of(study.runs[0]))
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch):
-    flower_internals.ensure_task_identity()
-    (node, *_), study = approved(tmp_path, "attempts = 9\n")
-    approve(tmp_path / "out", study.sha256, 1000.0)
-    own = {name: node[name] for name in ("identity", "pins", "policy")}
-    target = Target(tmp_path, Job(runs=study.runs, study=study), **own)
-    header = {"pair": "CentroidKPCAClient", "sums": "masked", "alike": True}
-    monkeypatch.setattr(target, "ask", lambda *asked, ask=target.ask, **more: ask(*asked[:2], **{**header, **more}))
+def ask(tmp_path):
+    (node, *_), study = masked(tmp_path, STRATEGY, f"{POLICY}attempts = 9\n")
+    target = masked_target(tmp_path, node, study)
 
     def words(shift, number, **config):
         reply = target.ask(SumCells(centers=TABLE[:6] + shift), round=number, **config)

@@ -1,10 +1,10 @@
 """A site's policy: what it says of a study, and what it lets pass."""
 
 import pytest
+from command_line import call
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from refusals import refusing
-from typer.testing import CliRunner
 
 from fedkernel import RBF, Linear
 from fedkernel.clients.diskpca import SketchPoints
@@ -12,7 +12,6 @@ from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from fedkernel.clients.fk_kmeans import FKKMeansClient, MultiplyColumns, MultiplyGram, SumFeatures
 from fedkernel.clients.kmeans_base import CountClusters, SampleCoreset
 from fedkernel.clients.vfedpca import Multiply
-from fedkernel.experiments import cli
 from fedkernel.ground import InputError, RefusedError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
@@ -30,9 +29,8 @@ PLAN = (
     repeated(3, ask(MultiplyGram, {"p": 50}, features=RandomFeatures(RBF(gamma=0.1), 20), t=AtMost(4))),
 )
 EIGENPAIRS = RawRequest("FindLocalEigenpairs", {"kernel": KERNEL, "n_components": 20}, {})
-SPECTRUM = ReplySize(
-    "LocalSpectrum", {"vectors": (100, 20), "values": (20,)}, floats=2020, bytes=17000, seconds=0.5, entries=10_000
-)
+SHAPES = {"vectors": (100, 20), "values": (20,)}
+SPECTRUM = ReplySize("LocalSpectrum", SHAPES, floats=2020, bytes=17000, seconds=0.5, entries=10_000)
 
 
 def run(**more):
@@ -86,7 +84,12 @@ def chosen(most):
     return run(parameters={"n_components": "auto", "max_components": most})
 
 
+def refusals_of(rules, spec):
+    return [verdict for verdict in verdicts(rules, Study(name="s", runs=[spec])) if not verdict.allowed]
+
+
 ABOVE = "n_components = 21, but must be at most 20"
+ONLY_SUMMED = {"messages": {"*": {"only_summed": True}}}
 NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"study": {"n_components": 20}}
 
 
@@ -109,7 +112,7 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
         (run(parameters={"share_rows": True}), {}, "limits.total.rows", "run 'r' sends raw rows of each site"),
         (run(), {"messages": {"GramProduct": {}}}, "messages", "no rule for reply LocalSpectrum"),
         (run(), {"messages": {"*": {"never": True}}}, "messages", "LocalSpectrum may never leave"),
-        (run(), {"messages": {"*": {"only_summed": True}}}, "messages", "in sums only, but it is also read"),
+        (run(), ONLY_SUMMED, "messages", "in sums only, but it is also read"),
         (run(), {"study": {"sums": "masked"}}, "study.sums", "run 'r' has sums = 'plain', but must have masked ones"),
         (MASKED, {"study": {"sums": "masked"}}, "study.sums", "evaluate = false"),
         (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is requested up to 3 times, but 2 are"),
@@ -117,7 +120,7 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
 )
 def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, sentence):
     rules = policy(**tables)
-    refused = [verdict for verdict in verdicts(rules, Study(name="s", runs=[spec])) if not verdict.allowed]
+    refused = refusals_of(rules, spec)
     assert {verdict.rule for verdict in refused} == {rule}
     assert sentence in refused[0].text
     with pytest.raises(RefusedError, match=r"\(" + rule.replace(".", r"\.") + r"\)$") as caught:
@@ -126,15 +129,11 @@ def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, se
 
 
 def test_inner_products_of_an_rbf_kernel_s_rows_are_a_linear_kernel_s_to_a_policy():
-    kernel = RBF(gamma=0.1)
-    planned = [DKPCA(2, kernel, upload=upload).plan(3, 0) for upload in ("kernel", "inner products")]
+    pairs = [DKPCA(2, RBF(gamma=0.1), upload=upload) for upload in ("kernel", "inner products")]
+    kernel, products = (run(plan=pair.plan(3, 0)) for pair in pairs)
     rules = policy(study={"kernels": {"rbf": {}}})
-    refused = [
-        [verdict.text for verdict in verdicts(rules, Study(name="s", runs=[run(plan=plan)])) if not verdict.allowed]
-        for plan in planned
-    ]
-    assert refused[0] == []
-    assert "a kernel of type 'linear' is not allowed" in refused[1][0]
+    assert refusals_of(rules, kernel) == []
+    assert "a kernel of type 'linear' is not allowed" in refusals_of(rules, products)[0].text
 
 
 def test_a_policy_that_names_what_a_study_has_allows_it_and_says_what_it_has_not():
@@ -143,9 +142,9 @@ def test_a_policy_that_names_what_a_study_has_allows_it_and_says_what_it_has_not
         "messages": {"LocalSpectrum": {"times": 1}, "GramProduct": {"only_summed": True, "times": 3}},
     }
     within = run(parameters={"components": {"n_components": "auto", "max_components": 20}})
-    assert all(verdict.allowed for verdict in verdicts(policy(**tables), Study(name="s", runs=[within])))
+    assert refusals_of(policy(**tables), within) == []
     for rules in (policy(), policy(**tables)):
-        assert all(verdict.allowed for verdict in verdicts(rules, Study(name="s", runs=[run()])))
+        assert refusals_of(rules, run()) == []
         check_run(rules, run())
     # It may be misspelt.
     rules = policy(messages={"*": {}, "LocalSpektrum": {"never": True}})
@@ -226,9 +225,8 @@ def test_guards_are_foreseen_by_the_number_of_rows():
     for rows, allowed in ((198, None), (200, True)):  # of which 100 may be common, and 50 be spanned
         held = said({}, products, (rows, 9), answers=(Multiply,))["guards.probed_share"]
         assert held[0] is allowed, held
-        assert said({}, products.model_copy(update={"align": False}), (100, 9), answers=(Multiply,))[
-            "guards.probed_share"
-        ] == (True, "100 rows are enough for all requests of the plan")
+    own_order = said({}, products.model_copy(update={"align": False}), (100, 9), answers=(Multiply,))
+    assert own_order["guards.probed_share"] == (True, "100 rows are enough for all requests of the plan")
     own_rows = run(plan=plan, align=False)
     few = said({}, own_rows, **own)
     assert few["guards.lone_rows"][0] is False
@@ -294,6 +292,7 @@ ONCE = [(EIGENPAIRS, SPECTRUM)]
 ROWS = [(EIGENPAIRS, SPECTRUM._replace(rows=2))]
 WIDTHS = {"study": {"kernels": {"rbf": {"gamma": [1, 2]}}}}
 AGAIN = [*ONCE, (RawRequest("Another", {}, {}), None)]
+TOO_MUCH = "numbers for each entry of the table would leave in all runs, but 0.2 are allowed"
 
 
 def asked_with(**fields):
@@ -315,12 +314,7 @@ def asked_with(**fields):
         ({"limits": {"run": {"floats": 2000}}}, ONCE, "limits.run.floats", "2,020 floats would"),
         ({"limits": {"total": {"bytes": 16999}}}, ONCE, "limits.total.bytes", "17,000 bytes would"),
         ({}, ROWS, "limits.total.rows", "2 rows would leave, but 0 are"),
-        (
-            {"limits": {"total": {"share": 0.2}}},
-            ONCE,
-            "limits.total.share",
-            "with LocalSpectrum, 0.21 numbers for each entry of the table would leave in all runs, but 0.2 are allowed",
-        ),
+        ({"limits": {"total": {"share": 0.2}}}, ONCE, "limits.total.share", f"with LocalSpectrum, 0.21 {TOO_MUCH}"),
         ({"guards": {"table_share": 0.02}}, ONCE, "limits.total.share", "but 0.2 are allowed (limits.total.share)"),
         ({}, [(EIGENPAIRS, SPECTRUM._replace(letters=47_981))], "limits.total.share", "5.1 numbers for each"),
         ({"limits": {"run": {"seconds": 0.4}}}, AGAIN, "limits.run.seconds", "0.5 s of computing are used up, of 0.4"),
@@ -329,12 +323,7 @@ def asked_with(**fields):
         ({"messages": {"*": {"rows": 0}}}, ROWS, "messages.LocalSpectrum.rows", ""),
         ({"messages": {"*": {"times": 0}}}, ONCE, "messages.LocalSpectrum.times", "leave 1 times"),
         ({"messages": {"*": {"never": True}}}, ONCE, "messages.LocalSpectrum.never", "may never"),
-        (
-            {"messages": {"*": {"only_summed": True}}},
-            ONCE,
-            "messages.LocalSpectrum.only_summed",
-            "in sums only, but it is also read individually",
-        ),
+        (ONLY_SUMMED, ONCE, "messages.LocalSpectrum.only_summed", "in sums only, but it is also read individually"),
     ],
 )
 def test_a_gate_lets_nothing_pass_that_a_rule_forbids(tables, messages, rule, sentence):
@@ -380,7 +369,7 @@ def test_a_signature_approves_the_study_that_it_is_of_and_no_other(tmp_path):
 def test_the_policy_that_init_writes_is_that_of_a_site_without_one(tmp_path):
     path = tmp_path / "site.toml"
     for _ in range(2):
-        assert CliRunner().invoke(cli.app, ["policy", "init", str(path)]).exit_code == 0
+        call("policy", "init", path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["site-2.toml", "site.toml"], "nothing is replaced"
     assert read_policy(path) == Policy() == own_policy({})
     lines = path.read_text().split("\n")
@@ -394,22 +383,15 @@ def test_the_policy_that_init_writes_is_that_of_a_site_without_one(tmp_path):
 
 def init(folder, study, *more, code=0):
     (folder / "study.json").write_text(study.text)
-    arguments = ["policy", "init", str(folder / "own.toml"), "--study", str(folder / "study.json"), *more]
-    done = CliRunner().invoke(cli.app, arguments)
-    assert done.exit_code == code, done.output
-    return done.output
+    own = ("--study", folder / "study.json", *more)
+    return call("policy", "init", folder / "own.toml", *own, code=code).output
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        DKPCA(2, RBF(gamma=0.05), local_components=5),
-        VFedPCA(2, merge="exact"),
-        PeerVFedPCA(rounds=2),
-        RFKKMeans(2, n_features=10, coreset_size=20),
-    ],
-    ids=lambda strategy: type(strategy).__name__,
-)
+FOUND = RFKKMeans(2, n_features=10, coreset_size=20)
+PAIRS = [DKPCA(2, RBF(gamma=0.05), local_components=5), VFedPCA(2, merge="exact"), PeerVFedPCA(rounds=2), FOUND]
+
+
+@pytest.mark.parametrize("strategy", PAIRS, ids=type)
 def test_a_policy_of_a_study_names_the_replies_that_it_has_and_no_others(tmp_path, strategy):
     own = {"strategy": type(strategy).__name__, "pair": strategy.client.__name__, "plan": strategy.plan_of_run(3, 0)}
     study = Study(name="s", runs=[run(id="trial", parameters=strategy.hyperparameters, **own)])
@@ -431,14 +413,12 @@ def test_a_policy_for_a_study_that_does_not_say_what_it_asks_is_none(tmp_path):
     assert not (tmp_path / "own.toml").exists()
     init(tmp_path, Study(name="s\n[limits.total]", runs=[run(plan=PLAN), run(id="q", plan=(*PLAN, *PLAN))]))
     rules = read_policy(tmp_path / "own.toml")
-    assert rules.messages["LocalSpectrum"].model_dump(exclude_none=True) == {
-        **{"never": False, "only_summed": False},
-        **{"times": 2, "columns": 20},
-    }
+    own = {"never": False, "only_summed": False, "times": 2, "columns": 20}
+    assert rules.messages["LocalSpectrum"].model_dump(exclude_none=True) == own
     assert rules.messages["GramProduct"].only_summed
     assert rules.model_copy(update={"messages": None}) == Policy()
-    done = CliRunner().invoke(cli.app, ["policy", "init", str(tmp_path / "n.toml"), "--shape", "3x3"])
-    assert (done.exit_code, "--shape 3x3 needs --study STUDY" in done.output) == (2, True)
+    done = call("policy", "init", tmp_path / "n.toml", "--shape", "3x3", code=2)
+    assert "--shape 3x3 needs --study STUDY" in done.output
 
 
 def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):

@@ -140,10 +140,10 @@ def test_a_table_that_changes_within_a_run_is_a_refusal(tmp_path, caplog, change
         if not change:
             assert np.array_equal(strategy.run(grid, settings_of(run)).model.eigenvectors_, expected.eigenvectors_)
             return
-        with pytest.raises(ProtocolError) as caught:
+        sentence = "the file of client 1 (site 'east') has changed since run 'trial' began; restore the file"
+        start = f"VFedPCA, round 2 (IterateLocally), client 1 (site 'east'): \"{sentence}"
+        with refusing(start=start, error=ProtocolError):
             strategy.run(grid, settings_of(run))
-    sentence = "the file of client 1 (site 'east') has changed since run 'trial' began; restore the file"
-    assert str(caught.value).startswith(f"VFedPCA, round 2 (IterateLocally), client 1 (site 'east'): \"{sentence}")
     assert f"refused: {sentence}" in caplog.text, "at the site"
 
 

@@ -1,7 +1,6 @@
 """A job says plainly what to run; the coordinator runs it, or leaves one sentence about why not."""
 
 import json
-from typing import Any
 
 import pytest
 from cases import PAIRS
@@ -13,8 +12,8 @@ from fedkernel.flower_apps import APPS
 from fedkernel.ground import FedkernelError, InputError
 from fedkernel.wire import Apps, Job, RunSpec
 
-IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
-DKPCA: dict[str, Any] = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}
+IRIS = {"data": {"name": "iris"}, "partition": {"clients": 2}}
+DKPCA = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}
 
 
 def test_a_job_survives_the_way_to_the_coordinator():

@@ -5,27 +5,11 @@ import hmac
 import logging
 from pathlib import Path
 
+import named_sites
 import numpy as np
 import pytest
 from flwr.app import Message
-from named_sites import (
-    COLUMNS,
-    COMMON,
-    COMMON_ROWS,
-    HELD,
-    IDS,
-    KEY,
-    NAMES,
-    TABLE,
-    Sites,
-    refused,
-    rng,
-    run_on,
-    settings_of,
-    spec,
-    vertical,
-    write_csv,
-)
+from named_sites import COLUMNS, COMMON, COMMON_ROWS, HELD, IDS, KEY, NAMES, TABLE, refused, run_on, vertical, write_csv
 from scipy import sparse
 
 from fedkernel import Linear, wire
@@ -140,12 +124,8 @@ def keys_at_two(folder, nodes):
     return [node | {"id-key": str(folder / "key")} for node in nodes[:2]] + nodes[2:]
 
 
-THERE = len(set(np.concatenate(HELD)))
-
-
-ALL = (
-    f"missing = 'refuse', but of the {THERE} ids of all sites some are missing: {THERE - 36} at client 0 (site 'north')"
-)
+N = len(set(np.concatenate(HELD)))
+ALL = f"missing = 'refuse', but of the {N} ids of all sites some are missing: {N - 36} at client 0 (site 'north')"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +142,8 @@ def test_sites_whose_rows_cannot_be_aligned_are_refused(tmp_path, change, option
 
 
 def test_where_all_rows_are_asked_for_and_there_they_are_worked_on(tmp_path):
-    everywhere = vertical(tmp_path, [held[np.isin(held, HELD[0][:20])] for held in [rng.permutation(40)] * 3])
+    rows = named_sites.rng.permutation(40)
+    everywhere = vertical(tmp_path, [rows[np.isin(rows, HELD[0][:20])]] * 3)
     result, _ = run_on(everywhere, DKPCA(2), missing="refuse")
     assert len(result.model.eigenvectors_) == 20
 
@@ -184,16 +165,15 @@ def test_without_ids_rows_are_taken_as_they_are(tmp_path):
     np.testing.assert_array_equal(result.model.eigenvectors_, plain.model.eigenvectors_)
     assert [row["phase"] for row in result.history] == ["join", "FindLocalEigenpairs"]
     np.save(tmp_path / "north.npy", TABLE[:29, COLUMNS[0]])
-    assert refused(nodes, DKPCA(2)).startswith(
-        "client 1 (site 'east') has 40 rows, but client 0 (site 'north') has 29: with a vertical partition"
-    )
+    refusal = "client 1 (site 'east') has 40 rows, but client 0 (site 'north') has 29: with a vertical partition"
+    assert refused(nodes, DKPCA(2)).startswith(refusal)
 
 
 def test_no_hash_leaves_that_anybody_can_compute_unless_the_site_says_so(tmp_path):
     nodes = vertical(tmp_path)
     del nodes[0]["ids-without-key"]
-    with Sites(spec(), nodes) as grid, pytest.raises(ProtocolError) as caught:
-        DKPCA(2).run(grid, settings_of(spec()))
+    with named_sites.Sites(named_sites.spec(), nodes) as grid, pytest.raises(ProtocolError) as caught:
+        DKPCA(2).run(grid, named_sites.settings_of(named_sites.spec()))
     assert str(caught.value) == (
         "DKPCAClient, aligning: client 0 (site 'north'): \""
         "client 0 (site 'north') has no key for the hashes of its ids, so anyone holding the hashes could guess "
@@ -207,7 +187,7 @@ def test_no_hash_leaves_that_anybody_can_compute_unless_the_site_says_so(tmp_pat
     run_on(nodes, DKPCA(2))
 
 
-class Aligning(Sites):
+class Aligning(named_sites.Sites):
     """Asks for something else before it aligns, or aligns twice."""
 
     first = None
@@ -225,22 +205,19 @@ class Aligning(Sites):
 def test_rows_are_aligned_once_and_before_anything_else(tmp_path, first):
     """Also where no plan says so."""
     (tmp_path / "site.toml").write_text("[study]\nplan = false\njoint_seed = 'never'\n[guards]\ntable_share = 9")
-    with Aligning(spec(plan=None), vertical(tmp_path, policy=str(tmp_path / "site.toml"))) as grid:
+    with Aligning(named_sites.spec(plan=None), vertical(tmp_path, policy=str(tmp_path / "site.toml"))) as grid:
         if first is not None:
-            grid.first = to_content(first, settings_of(spec()).header("DKPCAClient"))
+            grid.first = to_content(first, named_sites.settings_of(named_sites.spec()).header("DKPCAClient"))
         with pytest.raises(ProtocolError, match=r"north'\) are settled; allowed: one alignment per run"):
-            DKPCA(2).run(grid, settings_of(spec()))
+            DKPCA(2).run(grid, named_sites.settings_of(named_sites.spec()))
 
 
 def test_a_site_does_not_work_on_a_small_share_of_its_rows(tmp_path):
     shared = np.arange(19)
     apart = [np.arange(40), shared, shared]
     message = refused(vertical(tmp_path, apart, **{"min-rows": 1}), DKPCA(2), ProtocolError)
-    assert message == (
-        "DKPCAClient, aligning: client 0 (site 'north'): \""
-        "only 19 of 40 rows of client 0 (site 'north') are common to all sites; its policy requires 20 "
-        '(table.row_share)"'
-    )
+    few = "only 19 of 40 rows of client 0 (site 'north') are common to all sites; its policy requires 20"
+    assert message == f"DKPCAClient, aligning: client 0 (site 'north'): \"{few} (table.row_share)\""
     run_on(vertical(tmp_path, [np.arange(38), shared, shared], **{"min-rows": 1}), DKPCA(2))
 
 

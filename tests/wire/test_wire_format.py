@@ -61,9 +61,8 @@ def test_integers_of_more_than_64_bits_are_refused_and_arrays_not_copied():
         with pytest.raises(ValueError, match=f"^rows = {value} does not fit a message's 64 bits: "):
             flower_internals.content_of([], {"rows": value})
     array = Array(np.zeros(1000))
-    assert any(
-        part is array.data for part in flower_internals.content_to_parts(RecordDict({"a": ArrayRecord({"b": array})}))
-    )
+    content = RecordDict({"a": ArrayRecord({"b": array})})
+    assert any(part is array.data for part in flower_internals.content_to_parts(content))
 
 
 @pytest.mark.parametrize("size", [0, 100, 127, 128, 16383, 16384, 1 << 21, (1 << 21) + 1])
