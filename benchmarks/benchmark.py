@@ -156,6 +156,7 @@ class Part:
 
 PARTS = (
     Part("networks", "Slow networks", ("networks.py",), ("networks.py",)),
+    Part("rounds", "Rounds a second", ("site_rounds.py",), ("site_rounds.py",)),
     Part("growth", "Growth", ("growth.py",), ("growth.py", "--quick", "--only", "rows")),
     Part("scale", "Past one machine", ("at_scale.py",), ("at_scale.py",)),
     Part("tree", "Sums over a tree", ("tree_of_sums.py",), ("tree_of_sums.py", "--members", "200", "--fan-in", "10")),

@@ -28,7 +28,7 @@ from fedkernel.strategies import ADMMKPCA, DKPCA, CentroidKMeans, CentroidKPCA, 
 from fedkernel.strategy.method import Method
 
 BLOCK = 50_000
-LIMIT = 600
+LIMIT = 200
 """Seconds that a run may take."""
 
 PAIRS: dict[str, Callable[[], Method[Any]]] = {
