@@ -62,7 +62,7 @@ def environment(path: Path) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.strip()] or [f"rc {done.returncode}"]
-            raise RivalError(f"not installed: {said[-1].strip()[:200]}")
+            raise RivalError("not installed: " + re.sub(r"/\S*/", "", said[-1].strip())[:200])
     mark.write_text("\n".join(needed), encoding="utf-8")
     return python
 
@@ -146,7 +146,7 @@ class Rival:
                 continue
             if line is None:
                 said = self.log.read_text(errors="replace").strip().splitlines() or ["no word"]
-                raise RivalError(f"ended: {said[-1][:200]}")
+                raise RivalError("ended: " + re.sub(r"/\S*/", "", said[-1])[:200])
             self.peak = max(self.peak, resident(self.process.pid))
             return dict(json.loads(line))
 
@@ -159,7 +159,7 @@ class Rival:
             self.process.stdin.flush()
         reply = self._reply(START) or self._reply(seconds)  # the first, empty, when all is prepared
         if "failed" in reply:
-            raise RivalError(reply["failed"][:200])
+            raise RivalError(re.sub(r"/\S*/", "", reply["failed"])[:200])  # no path of this machine on a page
         with np.load(answer) as arrays:
             return {**reply, "peak_mb": self.peak / 1e6}, {name: arrays[name] for name in arrays.files}
 
