@@ -46,7 +46,7 @@ class CountCells(Request[Cells]):
         return {"p": len(self.names)}
 
     def check_table(self, reply: Cells, sizes: Mapping[str, int]) -> None:
-        """Check also that no column has more values than the table rows."""
+        """Check also that no column has more values than the table has rows."""
         super().check_table(reply, sizes)
         check_counts(reply.counts, sizes["n_m"])
 
@@ -151,7 +151,7 @@ class CountBelow(Request[CellsBelow]):
             raise ValueError("counts must not fall as the thresholds rise")
 
     def check_table(self, reply: CellsBelow, sizes: Mapping[str, int]) -> None:
-        """Check also that no column has more values than the table rows."""
+        """Check also that no column has more values than the table has rows."""
         super().check_table(reply, sizes)
         check_counts(reply.counts, sizes["n_m"])
 

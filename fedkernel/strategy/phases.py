@@ -116,8 +116,9 @@ def _log_begin(method: Method[Any], members: Sequence[Member], settings: RunSett
     forecast: Forecast | None = None
     with suppress(Exception):  # tables that do not fit each other raise a better error later
         forecast = None if settings.project else forecast_of_run(method, members, settings.prepare)
-    measuring = len(method.evaluation_plan()) if evaluate and settings.privacy is None else 0
-    rounds, meaning = (None, "") if forecast is None else (forecast.rounds + measuring, forecast.meaning)
+        if forecast is not None and evaluate and settings.privacy is None:
+            forecast += Forecast(len(method.evaluation_plan()))
+    rounds, meaning = (None, "") if forecast is None else (forecast.rounds, forecast.meaning)
     log_event("run begun", "%s: begins", settings.run, run=settings.run, rounds=rounds, meaning=meaning)
 
 
