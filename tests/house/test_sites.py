@@ -287,7 +287,7 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
     (place / "run.toml").write_text(CONFIG + SLOW)
     with federation(place, tls) as (serve, join):
         server, site = serve(), join("a")
-        server.until("a is here")
+        site.until("joined")  # the server's "a is here" comes before its welcome is sent
         server.process.terminate()
         assert server.end() == 128 + signal.SIGTERM
         site.until("is lost; reconnecting")
