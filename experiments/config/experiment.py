@@ -189,9 +189,9 @@ class Experiment(pydantic.BaseModel):
         if not isinstance(self.data, DataSpec):
             if self.partition != PartitionSpec():
                 key = "shards" if isinstance(self.data, Shards) else "sites"
-                raise ValueError(f"partition has no meaning with data.{key}, which are the clients' parts")
+                raise ValueError(f"partition has no meaning with data.{key}, the clients' parts; allowed: none")
             if isinstance(self.data, Sites) and self.baseline:
-                raise ValueError("baseline has no meaning with data.sites, whose data are not in one place")
+                raise ValueError("baseline has no meaning with data.sites, in more than one place; allowed: none")
         elif self.clients is None:
             raise ValueError("partition.clients is required (or sizes, or columns)")
         self._check_claims(names)

@@ -13,6 +13,7 @@ import pydantic
 from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.experiments.claims.checks import Measured
+from fedkernel.ground import shortened
 from fedkernel.models import check_metric
 from fedkernel.wire import MOST_SITES
 
@@ -107,7 +108,7 @@ def _matches(path: str) -> list[str]:
         return [path]
     if matches := sorted(match for match in glob.glob(path) if Path(match).is_file()):
         return matches
-    raise ValueError(f"no file matches {path}")
+    raise ValueError(f"no file matches {path}; allowed: patterns that some file matches, and paths")
 
 
 class Sites(pydantic.BaseModel):
@@ -217,6 +218,12 @@ def data_fields(value: Any) -> list[str]:
 DATA_KINDS: dict[str, type[Shards | Sites]] = {"shards": Shards, "sites": Sites}
 """Kinds of ``[data]`` tables by their distinctive key; any other table is a `DataSpec`."""
 
+_PURPOSES = {
+    "shards": "files in one place, one for each client (shards)",
+    "sites": "sites that hold their own data and join fedkernel serve (sites)",
+    "name": "a data set that is divided in one place (name)",
+}
+
 
 def _data_kind(value: Any) -> str:
     keys = value if isinstance(value, Mapping) else ()
@@ -224,9 +231,27 @@ def _data_kind(value: Any) -> str:
     return f"({next(kinds, 'set')})"
 
 
+def _of_one_kind(value: Any) -> Any:
+    """Raise ValueError for a ``[data]`` table without a kind, or with a key of a different kind than its own."""
+    if not isinstance(value, Mapping):
+        return value
+    kind, allowed = _data_kind(value).strip("()"), data_fields(value)
+    own = kind if kind in DATA_KINDS else "name"
+    for key in (key for key in value if key not in allowed):
+        if others := [other for other in _PURPOSES if key in data_fields({other: None})]:
+            given = f"{key} = {shortened(repr(value[key]))} is for {_PURPOSES[others[0]]}"
+            raise ValueError(f"{given}, but this table is of {_PURPOSES[own]}; allowed here: {', '.join(allowed)}")
+    if own not in value and {*value} <= {*allowed}:
+        raise ValueError("name is required, or shards or sites")
+    return value
+
+
 Data = Annotated[
-    Annotated[DataSpec, pydantic.Tag("(set)")]
-    | Annotated[Shards, pydantic.Tag("(shards)")]
-    | Annotated[Sites, pydantic.Tag("(sites)")],
-    pydantic.Discriminator(_data_kind),
+    Annotated[
+        Annotated[DataSpec, pydantic.Tag("(set)")]
+        | Annotated[Shards, pydantic.Tag("(shards)")]
+        | Annotated[Sites, pydantic.Tag("(sites)")],
+        pydantic.Discriminator(_data_kind),
+    ],
+    pydantic.BeforeValidator(_of_one_kind),
 ]

@@ -44,7 +44,8 @@ def files_of(data: Shards, divided: Division) -> list[SiteFile]:
 def check_files(data: Shards) -> None:
     """Raise InputError if one of the files does not exist."""
     if missing := [path for path in data.shards if not Path(path).is_file()]:
-        raise InputError(f"there is no file {missing[0]}{and_more(len(missing) - 1)}")
+        allowed = "files that exist, relative ones in the folder of the configuration"
+        raise InputError(f"data.shards: there is no file {missing[0]}{and_more(len(missing) - 1)}; allowed: {allowed}")
 
 
 def raw_tables(
@@ -116,10 +117,13 @@ def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Ve
             raise InputError(
                 f"data: {bare} has no names of columns, but {named} has; allowed: names in all files or none"
             )
+        allowed = "the same columns in all files (columns chooses some, drop leaves some out)"
         if lacking := [name for name in first if name not in names]:
-            raise InputError(f"data: {who} has no column {lacking[0]!r}{and_more(len(lacking) - 1)}, which {other} has")
-        surplus = [name for name in names if name not in first]
-        raise InputError(f"data: {who} has a column {surplus[0]!r}{and_more(len(surplus) - 1)}, which {other} lacks")
+            columns = f"has no column {lacking[0]!r}{and_more(len(lacking) - 1)}, which {other} has"
+        else:
+            surplus = [name for name in names if name not in first]
+            columns = f"has a column {surplus[0]!r}{and_more(len(surplus) - 1)}, which {other} lacks"
+        raise InputError(f"data: {who} {columns}; allowed: {allowed}")
     pairs = zip(files[1:], others, strict=True)
     return (files[0], *(file if names == first else replace(file, columns=first) for file, names in pairs))
 

@@ -109,7 +109,7 @@ class DataSpec:
             allowed = ", ".join(SPARSE_SCALES)
             raise InputError(f"scale = {self.scale!r} with sparse = true would fill the zeros; allowed: {allowed}")
         if self.transposed and self.sparse:
-            raise InputError("transposed = true is not for sparse = true: such tables are read by rows")
+            raise InputError("transposed = true is not for sparse = true, read by rows; allowed: transposed = false")
 
     def within(self, folder: str | os.PathLike[str]) -> "DataSpec":
         """Return the specification with the relative path of an npz file resolved against a folder."""

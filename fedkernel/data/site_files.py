@@ -74,7 +74,7 @@ class SiteFile:
         out: list[tuple[str, str | None]] = [("id", self.id), *(("label", name) for name in self.labels)]
         for option, name in out:
             if name in (self.columns or ()):
-                raise InputError(f"columns names {name!r}, which is the {option} and is kept out of the table")
+                raise InputError(f"columns names {name!r}, which is the {option}; allowed: columns of the table")
             if name in self.drop:
                 raise InputError(f"drop names {name!r}, which is the {option}; allowed: columns of the table")
         if dropped := [name for name in self.columns or () if name in self.drop]:
@@ -171,9 +171,11 @@ class SiteFile:
                 columns = listed(list(map(repr, names)))
                 row = self.later_header
                 below = f"; row {row} may have the names (--header {row})" if row else ""
+                below += f", the names in row {self.header} (header)" if self.header else ""
                 raise InputError(f"{option} = {name!r} is no column of {path}; there are: {columns}{below}")
         if withheld := [name for name in self.columns or () if not self.policy_admits(name)]:
-            raise InputError(f"columns names {withheld[0]!r}, which the policy keeps out (table.columns, table.hidden)")
+            allowed = "columns that table.columns and table.hidden admit"
+            raise InputError(f"columns names {withheld[0]!r}, which the policy keeps out; allowed: {allowed}")
         others = [name for name in names if name not in self.excluded_columns and self.policy_admits(name)]
         chosen = others if self.columns is None else list(self.columns)
         if not chosen:

@@ -233,7 +233,7 @@ def test_the_row_with_the_names_may_be_another_than_the_first(tmp_path, monkeypa
     [
         (0, "header = 0, but must be the number of a row, from 1"),
         (2, "row 2 of {path} is empty; allowed: column names there, or a different --header"),
-        (33, "id = 'i' is no column of {path}; there are: 'p29', '29.5', '58'"),
+        (33, "id = 'i' is no column of {path}; there are: 'p29', '29.5', '58', the names in row 33 (header)"),
         (34, "header = 34, but {path} has 33 rows; allowed: the row of the column names"),
     ],
 )
@@ -365,8 +365,8 @@ def test_what_is_wrong_is_said_in_one_sentence_without_a_value(kind, tmp_path):
     ("options", "sentence"),
     [
         ({"columns": ["a", "b", "a"]}, "columns names 'a' twice; allowed: each column once"),
-        ({"columns": ["a", "b"], "label": "b"}, "columns names 'b', which is the label and is kept out of the table"),
-        ({"columns": ["a", "b"], "id": "a"}, "columns names 'a', which is the id and is kept out of the table"),
+        ({"columns": ["a", "b"], "label": "b"}, "columns names 'b', which is the label; allowed: columns of the table"),
+        ({"columns": ["a", "b"], "id": "a"}, "columns names 'a', which is the id; allowed: columns of the table"),
         ({"columns": ["a"], "drop": ["a"]}, "columns and drop both name 'a'; allowed: one of them"),
         ({"id": "a", "drop": ["a"]}, "drop names 'a', which is the id; allowed: columns of the table"),
         ({"delimiter": ";;"}, "delimiter = ';;', but must be one character, such as ';', or tab"),

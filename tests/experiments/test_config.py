@@ -135,6 +135,7 @@ RATIO = f'{OF_A}, to = "c", at_most = 1'
 KINDS = ("value", "ratio", "difference", "rate", "overlap", "bounded", "rise")
 UNKNOWN = "'nmm' is not known (allowed: error, distance, "
 ONLY = "only 'a', 'v1.5 of b, best', 'c'"
+SITES = "is for sites that hold their own data and join fedkernel serve (sites)"
 ONLY_INSIDE = "cannot be swept, only what is inside data, partition, prepare, privacy, strategy,"
 
 
@@ -158,10 +159,14 @@ def ratio(more="", a='"a"', c='"c"'):
         ("name.x=1", "--set name.x: name is a value, with nothing inside"),
         ("colour=red", "colour is not a known name here (allowed: name, title, seeds, engine, "),
         ("partition.client=3", "partition.client is not a known name here (did you mean clients? allowed: kind,"),
-        ('data={shards=["x.npy"], scale="none"}', "data.scale is not a known name here (allowed: shards, missing,"),
+        ('data={shards=["x.npy"], scale="none"}', "data: scale = 'none' is for a data set that is divided in "),
+        ('data={sites=["a"], shards=["x.npy"]}', "(shards); allowed here: shards, missing, columns, label, id, "),
+        ('data={shards=["x.npy"], share_model=true}', f"share_model = True {SITES}, but this table is of files in "),
+        ('data={name="iris", header=3}', "header = 3 is for files in one place, one for each client (shards), but"),
         ('data={sites=["a"], identities={b="1"}}', "identities has keys of b; allowed: one for each of the sites"),
         ('data={sites=["a"], identities={a="1f"}}', "data: identities.a = '1f' is no public key; allowed: 128 hexade"),
-        ('data={sites=["rome"], rows=9}', "data.rows is not a known name here (allowed: sites, missing, share_model,"),
+        ('data={sites=["rome"], rows=9}', "(sites); allowed here: sites, missing, share_model, joint_seed,"),
+        ('data={sites=["rome"], row=9}', "data.row is not a known name here (allowed: sites, missing, share_model,"),
         ("strategy.a.colour=1", "strategy 'a': DKPCA: colour is not a known name here (allowed: n_components, "),
         ("strategy.a.method=PCA", "VFedPCA, or an address such as my_lab.pairs:Name"),
         ("baseline.c.method=DKPCA", "baseline 'c': method = 'DKPCA', but must be one of "),
@@ -180,7 +185,7 @@ def ratio(more="", a='"a"', c='"c"'):
         ("baseline.c.name=a", "name = 'a' is listed twice, but the values must differ"),
         ("baseline.c.name=a!", "'a' and 'a!' would both have runs with the id 'a__seed=0'"),
         ("data.name=irsi", "data: data set 'irsi' is not known (did you mean iris"),
-        ("data={}", "data.name is required"),
+        ("data={}", "data: name is required, or shards or sites"),
         ('data={shards = ["x.npy"]}', "partition has no meaning with data.shards"),
         ("strategy={}", "strategy: its table must be written with double brackets, [[strategy]]"),
         ("sweep.partition.clients=[]", "sweep.partition.clients = []: input should have at least 1 entries"),

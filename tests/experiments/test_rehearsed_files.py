@@ -111,10 +111,15 @@ def test_columns_in_files_are_aligned_by_ids_as_between_sites(tmp_path):
         ({"b.csv": "x,y\n1,2\n3,\n"}, "", CLUSTERS, "b.csv: row 3 (row 1 has the names), column 'y' holds no value"),
         ({"b.csv": "x,y\n1,two\n3,4\n"}, "", CLUSTERS, "b.csv: column 'y' holds text; allowed: numbers, its levels in"),
         ({"b.csv": "x,z\n1,2\n3,4\n"}, "", CLUSTERS, "b.csv has no column 'y', which a.csv has"),
-        ({"b.csv": "x,y,z\n1,2,3\n"}, "", CLUSTERS, "b.csv has a column 'z', which a.csv lacks"),
-        ({}, 'id = "y"\ncolumns = ["y"]', CLUSTERS, "columns names 'y', which is the id and is kept out of the table"),
+        (
+            {"b.csv": "x,y,z\n1,2,3\n"},
+            "",
+            CLUSTERS,
+            "b.csv has a column 'z', which a.csv lacks; allowed: the same columns",
+        ),
+        ({}, 'id = "y"\ncolumns = ["y"]', CLUSTERS, "columns names 'y', which is the id; allowed: columns of the"),
         ({"b.csv": "u,v\n1,2\n"}, 'label = "kind"', COMPONENTS, "data.label names 'kind', which no file has; the"),
-        ({"b.csv": None}, "", CLUSTERS, "study.toml: there is no file"),
+        ({"b.csv": None}, "", CLUSTERS, "study.toml: data.shards: there is no file"),
     ],
 )
 def test_files_that_do_not_fit_are_refused_in_one_sentence(tmp_path, changes, data, method, sentence):
@@ -127,9 +132,9 @@ def test_files_that_do_not_fit_are_refused_in_one_sentence(tmp_path, changes, da
 
 
 def test_a_pattern_without_a_file_and_an_option_that_no_file_has_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no file matches .*\*.csv"):
+    with pytest.raises(InputError, match=r"no file matches .*\*.csv; allowed: "):
         experiment(tmp_path, 'shards = ["*.csv"]', CLUSTERS)
-    with pytest.raises(InputError, match=r"data.rows is not a known name here \(allowed: shards, missing, "):
+    with pytest.raises(InputError, match=r"data: rows = 3 is for a data set .*; allowed here: shards, missing, "):
         experiment(tmp_path, 'shards = ["a.csv"]\nrows = 3', CLUSTERS)
 
 
