@@ -22,7 +22,7 @@ from fedkernel import RBF
 from fedkernel.ground import ProtocolError
 from fedkernel.run import CHECK_SECONDS, RunSettings
 from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans
-from fedkernel.testing import Pair, _arrays, _bits
+from fedkernel.testing import Pair, arrays_of, bits_of
 
 DEADLINE = 60.0
 CAUSES = (
@@ -49,8 +49,8 @@ NAMED = re.compile(r"(site '[abc]'|client [012])")
 def expected(name, sites=(0, 1, 2)):
     pair = PAIRS[name]
     result = pair.fit([pair.tables[site] for site in sites], seed=0)
-    outputs_of = {site: _bits(result.outputs[place]) for place, site in enumerate(sites)}
-    return _bits(_arrays(result.model)), outputs_of, result
+    outputs_of = {site: bits_of(result.outputs[place]) for place, site in enumerate(sites)}
+    return bits_of(arrays_of(result.model)), outputs_of, result
 
 
 def any_pair(rng, weights=WEIGHTS):
@@ -87,10 +87,10 @@ def ending_of(name, outputs, carry_out, world=None):
     remaining = tuple(site for site in range(3) if site not in lost_sites)
     assert not lost_sites or name in QUORUM, result.findings
     model, outputs_of, reference = expected(name, remaining)
-    assert _bits(_arrays(result.model)) == model, f"other numbers, without {lost_sites}"
+    assert bits_of(arrays_of(result.model)) == model, f"other numbers, without {lost_sites}"
     if lost_sites:
         return "those of who remain"
-    assert all(_bits(outputs.get(site, {})) == arrays for site, arrays in outputs_of.items()), "a site keeps others"
+    assert all(bits_of(outputs.get(site, {})) == arrays for site, arrays in outputs_of.items()), "a site keeps others"
     assert result.ledger == reference.ledger, "another account"
     return "identical, resumed" if any("and resumed at " in text for text in result.findings) else "identical"
 

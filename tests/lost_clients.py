@@ -12,7 +12,7 @@ from fedkernel import RBF, CentroidKMeans, CentroidKPCA, SpectralKMeans
 from fedkernel.ground import ProtocolError
 from fedkernel.protocol import KernelClient
 from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
-from fedkernel.testing import Pair, _arrays, _bits
+from fedkernel.testing import Pair, arrays_of, bits_of
 from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
@@ -74,10 +74,10 @@ def outcome(pair, place, phase):
 def goes_on_with(pair, result, where):
     """Return what the answer is of a run that went on, as it says of itself, and as the runs of others prove."""
     (loss,) = (text for text in result.findings if "was lost" in text)
-    answer = _bits(_arrays(result.model))
+    answer = bits_of(arrays_of(result.model))
     others = pair.fit(pair.tables[:-1], seed=0)
     for meaning, reference in zip(MEANINGS, (pair.recording.result, others), strict=True):
-        if answer == _bits(_arrays(reference.model)):
+        if answer == bits_of(arrays_of(reference.model)):
             assert loss.endswith(f"was lost in {where}: the result is {meaning}")
             return meaning
     raise AssertionError(f"{pair}, {where}: another answer than that of all or of those that remain")

@@ -38,7 +38,7 @@ from fedkernel.strategies import (
     VFedAKPCA,
     VFedPCA,
 )
-from fedkernel.testing import _arrays
+from fedkernel.testing import arrays_of
 
 SECONDS = 60
 """That a run may take, which takes less than one."""
@@ -256,7 +256,7 @@ def classes(name):
 
 def not_finite(result):
     """Return in which parts of a result there are numbers that are not finite."""
-    parts = {f"model.{name}": array for name, array in _arrays(result.model).items() if array.dtype.kind == "f"}
+    parts = {f"model.{name}": array for name, array in arrays_of(result.model).items() if array.dtype.kind == "f"}
     parts |= {f"metrics.{name}": value for name, value in result.metrics.items()}
     for number, row in enumerate(result.history):
         parts |= {f"history[{number}].{key}": value for key, value in row.get("values", {}).items()}

@@ -10,7 +10,7 @@ from sites import app_over
 from fedkernel.engines.grpc.frames import Envelope, Welcome
 from fedkernel.engines.grpc.node import Node
 from fedkernel.run import MessageGrid, RunSettings
-from fedkernel.testing import _arrays, _bits
+from fedkernel.testing import arrays_of, bits_of
 from fedkernel.wire import flower_internals
 
 
@@ -70,7 +70,7 @@ def test_a_request_that_comes_again_is_answered_with_the_same_bytes_and_changes_
     pair = REGISTERED[name]
     grid = Repeating(app_over(pair.strategy.client, pair.tables, share_rows=True), len(pair.tables))
     result = pair.strategy.run(grid, RunSettings())
-    assert _bits(_arrays(result.model)) == _bits(_arrays(pair.recording.result.model))
+    assert bits_of(arrays_of(result.model)) == bits_of(arrays_of(pair.recording.result.model))
     assert result.ledger == pair.recording.result.ledger
     assert grid.repeated >= len(pair.tables)
     assert not grid._replies
