@@ -17,7 +17,7 @@ PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 # One that this processor would not take by itself, and the tests where a last bit could decide what is a direction
 OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
 NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
-	numerics/test_linalg numerics/test_power numerics/test_remote_lanczos numerics/test_subspaces site/test_gate \
+	numerics/test_eigenpairs numerics/test_power numerics/test_remote_lanczos numerics/test_subspaces site/test_gate \
 	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_vfedpca \
 	strategy/test_projecting))
 

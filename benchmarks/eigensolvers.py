@@ -1,4 +1,4 @@
-"""Measure solvers of leading eigenpairs: the rule in `numerics.linalg`, the table in docs/explanation/solvers.md.
+"""Measure solvers of leading eigenpairs: the rule in `numerics.eigenpairs`, the table in docs/explanation/solvers.md.
 
 Run as `python benchmarks/eigensolvers.py [--sizes 1000 2000 4000] [--ranks 10 50 150] [--repeats 2]`; sizes above 4000
 take minutes. Prints a table in Markdown: for each spectrum, size and number of pairs the thread seconds, least of

@@ -26,6 +26,16 @@ if TYPE_CHECKING:
         k_means,
         landmark_centers,
     )
+    from fedkernel.numerics.eigenpairs import (
+        Eigenpairs,
+        above_rounding,
+        eigenpairs_above,
+        eigenpairs_of_factor_above,
+        lanczos_width,
+        leading_eigenpairs,
+        leading_eigenpairs_of_factor,
+        whitening,
+    )
     from fedkernel.numerics.estimate_accuracy import components_by_gap, eigengap, mean_error, squared_move, value_ratios
     from fedkernel.numerics.fixed_point import add_words, from_fixed_point, to_fixed_point, words_of
     from fedkernel.numerics.frequencies import Frequencies
@@ -46,28 +56,20 @@ if TYPE_CHECKING:
         normalised_gram,
         table_of_name,
     )
-    from fedkernel.numerics.linalg import (
-        Eigenpairs,
-        above_rounding,
+    from fedkernel.numerics.matrix_products import (
         center_gram,
         center_rows,
-        eigenpairs_above,
-        eigenpairs_of_factor_above,
         frobenius_norm,
-        lanczos_width,
-        leading_eigenpairs,
-        leading_eigenpairs_of_factor,
         pack_symmetric,
         symmetric_product,
         tall_product,
         transposed_product,
         unpack_symmetric,
-        whitening,
     )
     from fedkernel.numerics.microaggregation import MOST_LEAST, group_averages, grouped_together, row_groups
     from fedkernel.numerics.pairwise import squared_norms, symmetric_by_rows
     from fedkernel.numerics.power import LowRank, low_rank, low_rank_pays, power_iteration
-    from fedkernel.numerics.random_features import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
+    from fedkernel.numerics.random_features import RandomFeatures, ShiftInvariant
     from fedkernel.numerics.remote_lanczos import (
         Search,
         Unconverged,
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
         block_krylov_above,
         block_krylov_gap,
     )
+    from fedkernel.numerics.subspace_embedding import Embeddable, SubspaceEmbedding
     from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
     from fedkernel.numerics.widths import (
         NARROW_MEAN,

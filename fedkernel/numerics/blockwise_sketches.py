@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedkernel.ground import FloatArray, Positions
-from fedkernel.numerics.random_features import count_sketch
+from fedkernel.numerics.subspace_embedding import count_sketch
 
 
 class RowSketch:

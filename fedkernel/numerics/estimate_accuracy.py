@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedkernel.ground import EPS, FloatArray
-from fedkernel.numerics.linalg import above_rounding
+from fedkernel.numerics.eigenpairs import above_rounding
 
 
 def squared_move(before: FloatArray, after: FloatArray, values: FloatArray, coefficients: FloatArray) -> float:

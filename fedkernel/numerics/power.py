@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkernel.ground import FloatArray, InputError, all_finite
-from fedkernel.numerics.linalg import Eigenpairs, check_matrix, leading_eigenpairs, transposed_product
+from fedkernel.numerics.eigenpairs import Eigenpairs, leading_eigenpairs
+from fedkernel.numerics.matrix_products import check_matrix, transposed_product
 from fedkernel.numerics.subspaces import orthonormal_basis
 
 # Of a factor's squared singular values, relative to the largest: those that the coordinates omit, and the last

@@ -9,8 +9,9 @@ import scipy.linalg
 from scipy.linalg.lapack import dgeqp3, dorgqr, dsyevd
 
 from fedkernel.ground import EPS, FloatArray, InputError, all_finite
+from fedkernel.numerics.eigenpairs import Eigenpairs, leading_eigenpairs
 from fedkernel.numerics.estimate_accuracy import components_by_gap
-from fedkernel.numerics.linalg import Eigenpairs, frobenius_norm, leading_eigenpairs
+from fedkernel.numerics.matrix_products import frobenius_norm
 from fedkernel.numerics.subspaces import complement, fix_signs
 
 _SLACK = 0.01

@@ -15,7 +15,7 @@ from fedkernel.numerics import (
     tall_product,
     transposed_product,
 )
-from fedkernel.numerics.linalg import _by_columns
+from fedkernel.numerics.matrix_products import by_columns
 from fedkernel.strategies import DKPCA
 
 rng = np.random.default_rng(0)
@@ -32,7 +32,7 @@ def centred():
 
 PRIMITIVES = {
     "kernel matrix, centred": centred,
-    "rows by columns": lambda: _by_columns(WIDE)(F[:8, :1].repeat(2100, 1)),
+    "rows by columns": lambda: by_columns(WIDE)(F[:8, :1].repeat(2100, 1)),
     "eigenpairs": lambda: leading_eigenpairs(centred(), 5).vectors,
     "symmetric": lambda: symmetric_by_rows(1100, lambda rows, columns: X[rows] @ X[columns].T),
     "transposed product": lambda: transposed_product(F, F[:, :5]),

@@ -13,7 +13,7 @@ from sklearn.kernel_approximation import PolynomialCountSketch
 
 from fedkernel.ground import InputError, generator
 from fedkernel.numerics import RBF, ArcCosine, Laplacian, Linear, Polynomial, RandomFeatures, Sigmoid, SubspaceEmbedding
-from fedkernel.numerics.random_features import count_sketch
+from fedkernel.numerics.subspace_embedding import count_sketch
 
 POLYNOMIALS = [
     Polynomial(degree=1, gamma=0.7, coef0=0.0),

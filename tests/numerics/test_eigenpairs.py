@@ -1,4 +1,4 @@
-"""Eigenpairs, power iteration and centring against full decompositions, on ordinary and on hard cases."""
+"""Eigenpairs against full decompositions, on ordinary and on hard cases."""
 
 import itertools
 
@@ -22,7 +22,7 @@ def lanczos(monkeypatch):
     """Make Lanczos the choice at the sizes of these tests."""
     low = {"LANCZOS_SIZE": 10, "FACTOR_LANCZOS_SIZE": 10, "LANCZOS_PART": 6, "LANCZOS_PRODUCTS": 40, "LANCZOS_WIDTH": 4}
     for name, size in low.items():
-        monkeypatch.setattr(numerics.linalg, name, size)
+        monkeypatch.setattr(numerics.eigenpairs, name, size)
 
 
 @pytest.fixture(params=["lapack", "lanczos"])
@@ -65,7 +65,7 @@ def test_the_same_call_gives_the_same_bits_and_fixed_signs(solver, kind):
 @pytest.mark.parametrize("kind", [np.asarray, aslinearoperator])
 def test_lapack_decides_where_lanczos_does_not_converge(lanczos, monkeypatch, kind):
     calls = []
-    monkeypatch.setattr(numerics.linalg, "block_lanczos", lambda *args, **options: calls.append(options))
+    monkeypatch.setattr(numerics.eigenpairs, "block_lanczos", lambda *args, **options: calls.append(options))
     A = symmetric(SPECTRA["flat"])
     assert_leading(numerics.leading_eigenpairs(kind(A), 3), A, 3)
     assert calls == [{"width": 4, "products": 40 * N}]
@@ -73,7 +73,7 @@ def test_lapack_decides_where_lanczos_does_not_converge(lanczos, monkeypatch, ki
 
 @pytest.mark.parametrize("name", ["decaying", "flat", "indefinite", "negative", "rank 3"])
 def test_lanczos_needs_no_help_with_ordinary_spectra(lanczos, monkeypatch, name):
-    monkeypatch.setattr(numerics.linalg, "_lapack", None)
+    monkeypatch.setattr(numerics.eigenpairs, "_lapack", None)
     A = symmetric(SPECTRA[name])
     assert_leading(numerics.leading_eigenpairs(A, 3), A, 3)
 
@@ -91,15 +91,17 @@ def test_nothing_is_above_where_all_was_found_and_a_copy_that_was_missed_is(seed
     A = symmetric(np.r_[[1.0, 1.0, 0.6], 0.3 * 0.5 ** np.arange(N - 3)])
     found, start = scipy.linalg.eigh(A)[1][:, :-4:-1].copy(), np.random.default_rng(seed).standard_normal((1, N))
     for V, is_above in ((found, False), (found[:, 1:], True)):
-        assert numerics.linalg._overlooks_larger(0.6, lambda q: q @ A, V, start, size=1.0, products=30) == is_above
+        assert numerics.eigenpairs._overlooks_larger(0.6, lambda q: q @ A, V, start, size=1.0, products=30) == is_above
 
 
 def test_a_missed_copy_of_an_eigenvalue_is_noticed(lanczos, monkeypatch):
     A = symmetric(np.r_[[1.0] * 6, 0.9, np.linspace(0.5, 0, N - 7)])
     missing = scipy.linalg.eigh(A)[1][:, [-1, -2, -3, -4, -7]]
     # four copies of 1, and 0.9 in place of the others
-    monkeypatch.setattr(numerics.linalg, "block_lanczos", lambda *_, **__: (np.array([1, 1, 1, 1, 0.9]) / 8, missing.T))
-    monkeypatch.setattr(numerics.linalg, "_power_of_two", lambda A: 8.0)
+    monkeypatch.setattr(
+        numerics.eigenpairs, "block_lanczos", lambda *_, **__: (np.array([1, 1, 1, 1, 0.9]) / 8, missing.T)
+    )
+    monkeypatch.setattr(numerics.eigenpairs, "_power_of_two", lambda A: 8.0)
     assert_leading(numerics.leading_eigenpairs(A, 5), A, 5)
 
 
@@ -134,7 +136,7 @@ def test_no_copy_is_missed(lanczos, name, seed):
 
 def test_few_products_settle_a_kernel_matrix_and_one_that_is_not_finite_is_refused(lanczos, monkeypatch):
     # Ten clusters: what is left of such a spectrum is far smaller than its first eigenvalues.
-    monkeypatch.setattr(numerics.linalg, "LANCZOS_WIDTH", 8)
+    monkeypatch.setattr(numerics.eigenpairs, "LANCZOS_WIDTH", 8)
     X = np.random.default_rng(0).standard_normal((600, 10)) + 9 * np.repeat(np.eye(10), 60, axis=0)
     A, products = numerics.RBF(gamma=0.001).gram(X), []
     count = {"matmat": lambda X: (products.append(X.shape[1]), A @ X)[1], "dtype": float}
@@ -165,7 +167,7 @@ def test_memory_is_one_more_matrix_for_lapack_and_none_for_lanczos_and_a_factor(
 
     assert 1.0 <= peak(numerics.leading_eigenpairs, A) < 1.15
     assert peak(numerics.leading_eigenpairs_of_factor, A[:, :4]) < 0.1
-    monkeypatch.setattr(numerics.linalg, "LANCZOS_SIZE", 500)
+    monkeypatch.setattr(numerics.eigenpairs, "LANCZOS_SIZE", 500)
     assert peak(numerics.leading_eigenpairs, A) < 0.3  # some 130 vectors
 
 
@@ -178,7 +180,7 @@ def test_pairs_that_lapack_leaves_rough_are_not_believed(monkeypatch):
         values, vectors = eigh(matrix, driver=driver, **options)
         return (values[1:], vectors[:, 1:]) if driver == "evx" else (values, vectors)
 
-    monkeypatch.setattr(numerics.linalg.scipy.linalg, "eigh", losing)
+    monkeypatch.setattr(numerics.eigenpairs.scipy.linalg, "eigh", losing)
     pairs = numerics.leading_eigenpairs(A, 3)
     monkeypatch.undo()
     assert drivers == ["evx", "evd"]
@@ -302,60 +304,3 @@ def test_whitening_makes_what_is_left_the_identity(tol, rank):
     assert numerics.whitening(np.zeros((4, 4)), 0.0).shape == (4, 0)
     with pytest.raises(InputError, match=r"^products of rows fall to 1e-301, below 1e-300; use a"):
         numerics.whitening(np.diag([1e-298, 1e-301]), 0.0)
-
-
-@pytest.mark.parametrize("n", [1, 5, 300])
-def test_centring_is_that_of_the_features(n):
-    X, Y = RANDOM.standard_normal((n, 4)) + 3, RANDOM.standard_normal((7, 4)) + 3
-    K, K_new, before = X @ X.T, Y @ X.T, X @ X.T
-    column_means, mean = numerics.center_gram(K)
-    numerics.center_rows(K_new, column_means, mean)
-    Xc, Yc = X - X.mean(axis=0), Y - X.mean(axis=0)
-    np.testing.assert_allclose(K, Xc @ Xc.T, atol=1e-12)
-    np.testing.assert_allclose(K_new, Yc @ Xc.T, atol=1e-12)
-    np.testing.assert_allclose(column_means, before.mean(axis=0), rtol=1e-13)
-    assert mean == pytest.approx(before.mean(), rel=1e-13)
-    assert np.array_equal(K, K.T)
-
-
-def test_centring_allocates_no_matrix():
-    K = np.ones((1500, 1500))
-    assert peak_of(lambda: numerics.center_rows(K, *numerics.center_gram(K)))[0] < K.nbytes / 2
-
-
-@pytest.mark.parametrize("n", [0, 1, 1024, 2500])
-def test_a_product_of_tall_arrays_is_that_of_their_blocks(n):
-    A, B = RANDOM.standard_normal((n, 7)), RANDOM.standard_normal((n, 3))
-    for tall in (A, np.asfortranarray(A)):
-        np.testing.assert_allclose(numerics.transposed_product(tall, B), A.T @ B, atol=1e-12)
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 60])
-def test_a_packed_matrix_comes_back_bit_for_bit(n):
-    A = symmetric(RANDOM.standard_normal(n)) if n else np.zeros((0, 0))
-    upper = numerics.pack_symmetric(A)
-    assert upper.shape == (n * (n + 1) // 2,)
-    again = numerics.unpack_symmetric(upper)
-    assert (again.shape, again.dtype) == ((n, n), np.float64)
-    assert again.tobytes() == A.tobytes()
-    assert np.array_equal(upper, A[np.triu_indices(n)]), "its upper triangle, row after row"
-
-
-def test_what_is_no_triangle_is_refused():
-    triangles = {n * (n + 1) // 2 for n in range(8)}
-    for size in set(range(30)) - triangles:
-        with pytest.raises(InputError, match=rf"upper of shape \({size},\) .*n \(n \+ 1\) / 2 entries"):
-            numerics.unpack_symmetric(np.ones(size))
-    with pytest.raises(InputError, match=r"upper of shape \(2, 3\)"):
-        numerics.unpack_symmetric(np.ones((2, 3)))
-
-
-@pytest.mark.parametrize("n", [1, 256, 300, 700])
-def test_a_symmetric_matrix_is_made_of_its_upper_triangle_and_some_rows(n):
-    F = np.random.default_rng(0).standard_normal((n, 3))
-    peak, K = peak_of(lambda: numerics.symmetric_by_rows(n, lambda rows, columns: F[rows] @ F[columns].T))
-    np.testing.assert_array_equal(K, K.T)
-    np.testing.assert_allclose(K, F @ F.T, rtol=0, atol=1e-13)
-    assert peak <= K.nbytes + 3 * 8 * 256 * n + 10**5
-    with pytest.raises(InputError, match=rf"shape \(2, {n}\) is not that of rows 0 to {min(n, 256)}"):
-        numerics.symmetric_by_rows(n, lambda rows, columns: np.ones((2, n)))

@@ -1,6 +1,5 @@
-"""Eigenpairs (values in non-increasing order, vectors as columns), products and centring of symmetric matrices."""
+"""Leading eigenpairs of symmetric matrices and of factors: values in non-increasing order, vectors as columns."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,30 +8,31 @@ import numpy.typing as npt
 import scipy.linalg
 from scipy.sparse.linalg import LinearOperator
 
-from fedkernel.ground import EPS, FloatArray, InputError, check_finite, for_each, map_in_order
+from fedkernel.ground import EPS, FloatArray, InputError
 from fedkernel.numerics.block_lanczos import block_lanczos, hides_copies
-from fedkernel.numerics.pairwise import cached_blocks
+from fedkernel.numerics.matrix_products import by_columns, check_matrix, transposed_product
 from fedkernel.numerics.subspaces import complement, fix_signs
 
 # Thresholds of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 1000
+
 # For a factor, singular values take longer, products less: 1000 x 5000 1.5 s against 0.2, 2000 x 10000 11 against 0.8.
 FACTOR_LANCZOS_SIZE = 1000
+
 LANCZOS_PART = 20
+
 # Most products of Lanczos for each row: LAPACK takes about as long.
 LANCZOS_PRODUCTS = 0.5
+
 # Vectors of a block: for a matrix beyond a core's caches, products are bound by memory, and more vectors are free.
 LANCZOS_WIDTH, WIDE_LANCZOS_WIDTH, WIDE_LANCZOS_SIZE = 8, 16, 4000
+
 # Tolerated excess over the smallest eigenvalue found, relative to the matrix, and probability of a larger one.
 _MISSED = 1e-12
+
 _OVERLOOKED = 1e-6
+
 _BLOCK = 256
-_TALL = 1024
-# Entries of one thread's columns in a product, about 5 ms with 16 rows, and their least number.
-_STRIPE, _LEAST_COLUMNS = 2**22, 128
-_AHEAD = 16
-# Multiplications of a tall product below which one thread is as fast as two: about 0.2 ms.
-_ALONE = 2**21
 
 
 class Eigenpairs(NamedTuple):
@@ -127,12 +127,6 @@ def eigenpairs_of_factor_above(F: FloatArray, ratio: float) -> Eigenpairs:
     return _above(lambda k: leading_eigenpairs_of_factor(F, k), max(1, min(F.shape)), ratio)
 
 
-def frobenius_norm(X: FloatArray) -> float:
-    """Return the Frobenius norm, without overflow or underflow of squares."""
-    largest = float(np.abs(X).max(initial=0.0))
-    return largest * float(np.linalg.norm(X / largest)) if largest > 0 else 0.0
-
-
 def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
     """Return a mask of the eigenvalues above max(tol, n eps) l_1 and 0, l_1 being the first."""
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
@@ -153,68 +147,6 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
     if above.any() and (least := float(pairs.values[above].min())) < LEAST_DIVISOR:
         raise InputError(f"products of rows fall to {least:.1g}, below {LEAST_DIVISOR:g}; use a smaller unit")
     return np.asarray(pairs.vectors[:, above] / np.sqrt(pairs.values[above]))
-
-
-def transposed_product(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Compute A^T B of tall arrays, (n, p) and (n, q), by blocks of rows that stay in cache."""
-    total = np.zeros((A.shape[1], B.shape[1]))
-    blocks = (slice(first, first + _TALL) for first in range(0, len(A), _TALL))
-    most = None if A.size * B.shape[1] > _ALONE else 1
-    for part in map_in_order(lambda rows: A[rows].T @ B[rows], blocks, ahead=_AHEAD, most=most):
-        total += part
-    return total
-
-
-def tall_product(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Compute the product A B of a tall array (n, p) and a small one (p, q), on idle cores."""
-    out = np.empty((len(A), B.shape[1]))
-    step = max(_TALL, _STRIPE // max(1, A.shape[1]) // 16)
-    blocks = [slice(first, first + step) for first in range(0, len(A), step)]
-    for_each(lambda rows: np.matmul(A[rows], B, out=out[rows]), blocks)
-    return out
-
-
-def symmetric_product(A: FloatArray, V: FloatArray) -> FloatArray:
-    """Compute A V of a symmetric (n, n) array as (V^T A)^T, in two thirds of the time."""
-    return _by_columns(A)(V.T).T
-
-
-def pack_symmetric(A: FloatArray) -> FloatArray:
-    """Return the upper triangle of a symmetric matrix, row by row: (n, n) to (n (n + 1) / 2,)."""
-    return A[np.triu_indices(len(A))]
-
-
-def unpack_symmetric(upper: FloatArray) -> FloatArray:
-    """Rebuild a symmetric matrix, the inverse of `pack_symmetric`."""
-    n = (math.isqrt(8 * upper.size + 1) - 1) // 2
-    if upper.ndim != 1 or n * (n + 1) // 2 != upper.size:
-        raise InputError(f"upper of shape {upper.shape} is not allowed; it must have n (n + 1) / 2 entries for some n")
-    A = np.zeros((n, n))
-    A[np.triu_indices(n)] = upper
-    return np.asarray(A + np.triu(A, 1).T)
-
-
-def center_gram(K: FloatArray) -> tuple[FloatArray, float]:
-    """Centre a symmetric Gram matrix of shape (n, n) in its feature space, in place: K - JK - KJ + JKJ.
-
-    Returns the original matrix' column means (n,) and mean, which `center_rows` needs for new rows.
-    """
-    column_means = K.mean(axis=1)  # row means: the same, but summed more accurately
-    mean = float(column_means.mean())
-
-    def shift(rows: slice) -> None:
-        # One sum, symmetric in both means, so that K stays exactly symmetric.
-        K[rows] -= np.add.outer(column_means[rows], column_means) - mean
-
-    for_each(shift, cached_blocks(len(K), len(K), K.dtype))
-    return column_means, mean
-
-
-def center_rows(K_new: FloatArray, column_means: FloatArray, mean: float) -> None:
-    """Centre, in place, kernel values (m, n) between new rows and the rows of the matrix given to `center_gram`."""
-    shifts = mean - K_new.mean(axis=1)
-    K_new -= column_means
-    K_new += shifts[:, None]
 
 
 def _lapack(A: FloatArray, k: int) -> Eigenpairs:
@@ -320,23 +252,8 @@ def _overlooks_larger(
 def _multiplication(A: FloatArray | LinearOperator) -> Callable[[FloatArray], FloatArray]:
     """Return a function that multiplies rows by A; arrays take half of the time of ``A @ X``."""
     if isinstance(A, np.ndarray) and (A.flags.c_contiguous or A.flags.f_contiguous):
-        return _by_columns(A if A.flags.c_contiguous else A.T)
+        return by_columns(A if A.flags.c_contiguous else A.T)
     return lambda rows: np.asarray(A @ rows.T).T
-
-
-def _by_columns(A: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """Return the product of rows (b, n) with A (n, m), by blocks of columns on idle cores."""
-    width = max(_LEAST_COLUMNS, _STRIPE // max(1, len(A)) // _LEAST_COLUMNS * _LEAST_COLUMNS)
-    stripes = [slice(first, first + width) for first in range(0, A.shape[1], width)]
-    if len(stripes) == 1:
-        return lambda rows: rows @ A
-
-    def product(rows: FloatArray) -> FloatArray:
-        out = np.empty((len(rows), A.shape[1]))
-        for_each(lambda columns: np.matmul(rows, A[:, columns], out=out[:, columns]), stripes)
-        return out
-
-    return product
 
 
 def _above(solve: Callable[[int], Eigenpairs], size: int, ratio: float) -> Eigenpairs:
@@ -387,10 +304,3 @@ def _checked_size(A: FloatArray | LinearOperator, k: int) -> int:
 def _check_count(k: int, n: int) -> None:
     if not 1 <= k <= n:
         raise InputError(f"k = {k} is not allowed; it must be between 1 and n = {n}")
-
-
-def check_matrix(A: FloatArray, name: str) -> None:
-    """Raise an `InputError` unless A has two dimensions and finite entries."""
-    if A.ndim != 2:
-        raise InputError(f"{name} of shape {A.shape} is not allowed; it must have two dimensions")
-    check_finite(A, f"{name} of shape {A.shape}")
