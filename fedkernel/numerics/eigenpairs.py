@@ -15,23 +15,16 @@ from fedkernel.numerics.subspaces import complement, fix_signs
 
 # Thresholds of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 1000
-
 # For a factor, singular values take longer, products less: 1000 x 5000 1.5 s against 0.2, 2000 x 10000 11 against 0.8.
 FACTOR_LANCZOS_SIZE = 1000
-
 LANCZOS_PART = 20
-
 # Most products of Lanczos for each row: LAPACK takes about as long.
 LANCZOS_PRODUCTS = 0.5
-
 # Vectors of a block: for a matrix beyond a core's caches, products are bound by memory, and more vectors are free.
 LANCZOS_WIDTH, WIDE_LANCZOS_WIDTH, WIDE_LANCZOS_SIZE = 8, 16, 4000
-
 # Tolerated excess over the smallest eigenvalue found, relative to the matrix, and probability of a larger one.
 _MISSED = 1e-12
-
 _OVERLOOKED = 1e-6
-
 _BLOCK = 256
 
 

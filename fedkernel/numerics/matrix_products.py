@@ -9,12 +9,9 @@ from fedkernel.ground import FloatArray, InputError, check_finite, for_each, map
 from fedkernel.numerics.pairwise import cached_blocks
 
 _TALL = 1024
-
 # Entries of one thread's columns in a product, about 5 ms with 16 rows, and their least number.
 _STRIPE, _LEAST_COLUMNS = 2**22, 128
-
 _AHEAD = 16
-
 # Multiplications of a tall product below which one thread is as fast as two: about 0.2 ms.
 _ALONE = 2**21
 

@@ -20,13 +20,11 @@ from fedkernel.numerics.pairwise import RowFunction, float_type, in_dtype, multi
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
 
 MOST_FEATURES = 1 << 16  # most features: a request for them costs a site memory, 1 GB for a block of rows
-
 MOST_CACHED_ENTRIES = 1 << 19  # most entries of cached frequencies, 4 MiB; larger ones are drawn each time
 
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES)]
 
 ShiftInvariant = Annotated[RBF | Laplacian, Field(discriminator="type"), BeforeValidator(table_of_name)]
-
 Fill: TypeAlias = Callable[[Rows, FloatArray], None]
 """Function that computes features of rows (n, d), without their common factor, into an array (n, m)."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         check_share,
         lost_to_rounding,
     )
+    from fedkernel.protocol.encoding import WIRE_VERSION, ConfigValue, Scalar, decode, encode, wire_of
     from fedkernel.protocol.forecast import (
         FLOAT,
         LIMIT_ADVICE,
@@ -41,9 +42,7 @@ if TYPE_CHECKING:
     from fedkernel.protocol.messages import (
         MAX_NUMBER,
         NOISY,
-        WIRE_VERSION,
         CarriesRows,
-        ConfigValue,
         Count,
         Iterations,
         Message,
@@ -52,13 +51,9 @@ if TYPE_CHECKING:
         Reply,
         ReplyT,
         Request,
-        Scalar,
         Shape,
         Size,
         Summed,
-        decode,
-        encode,
-        wire_of,
     )
     from fedkernel.protocol.plan import (
         AT_MOST,

@@ -21,8 +21,9 @@ from fedkernel.ground import (
     shortened,
 )
 from fedkernel.protocol.constraints import MAX_ENTRY
+from fedkernel.protocol.encoding import Scalar, decode, encode, wire_of
 from fedkernel.protocol.guards import Guards
-from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode, wire_of
+from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.privacy import MOST_ROWS, Privacy
 
 Array = npt.NDArray[Any]
@@ -36,7 +37,7 @@ class KernelClient(NumPyClient):
     A subclass lists its requests, ``answers = (SomeRequest, ...)``, and has one method for each, its own or inherited:
     ``def anything(self, ask: SomeRequest) -> SomeReply``. The argument's annotation is the dispatch, also for an
     override without annotations. So a class's body lists all its requests, and a base class adds none. `fit` follows
-    NumPyClient's contract, so a client can be called directly with the output of `fedkernel.protocol.messages.encode`.
+    NumPyClient's contract, so a client can be called directly with the output of `fedkernel.protocol.encode`.
 
     - `X` (n_m, d_m): the site's own table, samples as rows, or any other input of `table`.
     - `new` (n_new, d_m): rows that came after training, for protocols that project new rows.

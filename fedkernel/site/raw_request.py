@@ -36,7 +36,7 @@ NO_REQUEST = RawRequest("", {}, {})  # placeholder for a site that keeps no outb
 
 
 def read_raw_request(message: Message) -> RawRequest:
-    """Read the raw request of a message, from the same fields as `fedkernel.protocol.messages.decode`."""
+    """Read the raw request of a message, from the same fields as `fedkernel.protocol.decode`."""
     content = message.content if message.has_content() else RecordDict()
     config = content.config_records.get("config", ConfigRecord())
     text, number = str(config.get("fields", "{}")), config.get("round", 0)
