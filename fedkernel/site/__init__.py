@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedkernel.site.data_files import own_file, own_shape, read_own_data
     from fedkernel.site.gate import Totals
     from fedkernel.site.keys import check_own_pin, read_own_keys
-    from fedkernel.site.policy import EXEMPT, FULL_RUNS, Policy, own_policy, read_policy, values_of
+    from fedkernel.site.policy import EXEMPT, FULL_RUNS, Policy, values_of
     from fedkernel.site.policy_defaults import (
         LEAST_MEMORY,
         LEAST_MESSAGE,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         USUAL_SECONDS,
     )
     from fedkernel.site.policy_forecast import TABLE, ReplyBounds, foreseen, needed_share, reply_bounds, table_shares
+    from fedkernel.site.policy_reading import own_policy, read_policy
     from fedkernel.site.privacy_receipt import RECEIPTS, described, faults_of, read_receipts, write_receipts
     from fedkernel.site.resource_limits import within_seconds
     from fedkernel.site.result_files import MOST_CSV_COLUMNS, RunRows

@@ -29,7 +29,8 @@ from fedkernel.peers import sealed_in
 from fedkernel.protocol import Reply, Summed
 from fedkernel.site.audit_log_reader import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
 from fedkernel.site.gate import ENDED, Gate, Requests, RunProgress, Totals
-from fedkernel.site.policy import ReplySize, flag
+from fedkernel.site.policy import ReplySize
+from fedkernel.site.policy_reading import flag
 from fedkernel.site.raw_request import MOST_TEXT, RawRequest, arrays_of, shapes_of
 from fedkernel.wire import digest, flower_internals, identity_of, records_of
 

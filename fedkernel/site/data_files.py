@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from fedkernel.data import Prepare, SiteData, SiteFile, Version, file_hash, is_text, read_labels, read_raw, version_of
 from fedkernel.ground import AnyArray, InputError, RefusedError
 from fedkernel.preparing import TableToPrepare
-from fedkernel.site.policy import Policy, own_policy
+from fedkernel.site.policy import Policy
+from fedkernel.site.policy_reading import own_policy
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedkernel.ground import InputError, derive_key, ensure_writable_folder, open_for_owner, read_secret
 from fedkernel.peers import KeyPair, RunKeyFile, read_pins
-from fedkernel.site.policy import flag
+from fedkernel.site.policy_reading import flag
 from fedkernel.site.row_order import read_key
 from fedkernel.wire import RunSpec
 

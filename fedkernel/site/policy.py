@@ -1,20 +1,16 @@
 """Policy of a site: its operator's rules for studies, requests and replies.
 
-It is read from a TOML file or from the options of ``fedkernel join``; the default `Policy()` is cautious. Each rule has
-a name, such as ``study.min_sites``, for refusals and the outbox.
+The default `Policy()` is cautious; `policy_reading` reads others. Each rule has a name, such as ``study.min_sites``,
+for refusals and the outbox.
 """
 
-import dataclasses
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 from pydantic import Field
 
-from fedkernel.data import file_errors
-from fedkernel.ground import InputError, RefusedError, Sums, explain, parse_toml, short_names, unknown_name
+from fedkernel.ground import RefusedError, Sums, short_names, unknown_name
 from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import AT_MOST, Guards
 from fedkernel.site import policy_defaults as defaults
@@ -334,65 +330,3 @@ def not_summed_text(reply: str) -> str:
 def not_masked_text(reply: str) -> str:
     """Return the error text for a reply type that the rule ``study.sums`` forbids."""
     return f"{reply} would leave, but it is no sum over all sites under masks"
-
-
-def read_policy(path: str | Path) -> Policy:
-    """Read a site's policy from a TOML file; InputError, in one sentence, if it is invalid."""
-    path = Path(path).expanduser()
-    with file_errors(path, "a site's policy, a TOML file such as `fedkernel policy init` writes"):
-        return _parsed(path, path.read_text(encoding="utf-8"))
-
-
-@lru_cache(maxsize=4)
-def _parsed(path: Path, text: str) -> Policy:
-    """Parse and validate a policy's TOML text; cached, since every message builds the site anew."""
-    try:
-        return Policy.model_validate(parse_toml(text, path))
-    except pydantic.ValidationError as error:
-        inner = {name: list(kind.model_fields) for name, kind in _TABLES.items()}
-        inner["guards"] = [field.name for field in dataclasses.fields(Guards)]
-        raise InputError(f"{path}: {explain(error, list(Policy.model_fields), inner=inner)}") from None
-
-
-_TABLES: dict[str, type[_Table]] = {"table": TableRules, "study": StudyRules, "limits": AllLimits}
-
-
-def flag(node: Mapping[str, Any], name: str) -> bool:
-    """Return whether a node's configuration sets a flag to true."""
-    return str(node.get(name, False)).lower() in ("true", "1", "yes")
-
-
-def own_policy(node: Mapping[str, Any]) -> Policy:
-    """Return a node's policy, from its file or its `OPTIONS`; InputError if both are given."""
-    if "policy" not in node:
-        pairs = node.get("allow")
-        return Policy(
-            table=TableRules(min_rows=int(node.get("min-rows", defaults.MIN_ROWS))),
-            study=StudyRules(
-                min_sites=int(node.get("min-sites", defaults.MIN_SITES)),
-                pairs=None if pairs is None else tuple(name.strip() for name in str(pairs).split(",")),
-                joint_seed="never" if flag(node, "given-seed") else "needed",
-                peers="any" if flag(node, "peers-without-pins") else "pinned",
-            ),
-            limits=_own_limits(node),
-            guards=Guards(table_share=float(node["table-share"])) if "table-share" in node else Guards(),
-        )
-    if both := [name for name in OPTIONS if name in node]:
-        raise InputError(f"{both[0]} and policy are both given; a policy replaces {', '.join(OPTIONS)}")
-    return read_policy(str(node["policy"]))
-
-
-def _own_limits(node: Mapping[str, Any]) -> AllLimits:
-    options = {"bytes": "max-message", "seconds": "max-seconds"}
-    request = {name: node[option] for name, option in options.items() if option in node}
-    run = {"memory": node["max-memory"]} if "max-memory" in node else {}
-    total = {"rows": None if flag(node, "share-rows") else 0}
-    try:
-        return AllLimits.model_validate({"request": request, "run": run, "total": total})
-    except pydantic.ValidationError as error:
-        raise InputError(f"limits.{explain(error)} (--max-message, --max-memory, --max-seconds)") from None
-
-
-MAXIMA = ("max-message", "max-memory", "max-seconds")
-OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "peers-without-pins", "allow", "table-share", *MAXIMA)
-"""Options of a node that a policy file replaces."""

@@ -49,7 +49,7 @@ from fedkernel.site.gate import Gate
 from fedkernel.site.kept_clusters import OwnClusters
 from fedkernel.site.kept_noise import kept_noise
 from fedkernel.site.keys import kept_keys, own_secret, read_own_keys
-from fedkernel.site.policy import flag, own_policy
+from fedkernel.site.policy_reading import flag, own_policy
 from fedkernel.site.result_files import RunRows, result_writer, stored_preparation, table_at_start
 from fedkernel.site.row_order import VALUES_APART, check_rows_apart, row_contents, row_hashes
 from fedkernel.site.simulated_sites import derived_of_file, simulated_site

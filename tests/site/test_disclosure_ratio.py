@@ -21,7 +21,7 @@ from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import TABLE_SHARE, Guards, Member, allowed_numbers, forecast_share, share_text
 from fedkernel.protocol.forecast import table_share
 from fedkernel.site import Policy, Site, approve, approved_policy
-from fedkernel.site.client_app import _own_entries
+from fedkernel.site.site_call import own_table_entries
 from fedkernel.strategies import DKPCA, FKKMeans
 from fedkernel.strategy import simulation
 
@@ -74,9 +74,9 @@ def test_the_entries_are_those_of_the_site_s_own_table():
     columns = {"a": np.arange(40.0), "b": np.array(["x", "y", "z", "w"] * 10, object)}
     raw = TableToPrepare(RawTable(columns), Prepare(categories={"b": ("w", "x", "y", "z")}))
     prepared, new = KernelClient(TABLE[:, :5]), KernelClient(TABLE, new=TABLE[:7])
-    assert _own_entries(Site(0, raw, None, print), prepared) == 80
-    assert _own_entries(Site(0, TABLE, TABLE[:7], print, projects=True), new) == 7 * TABLE.shape[1]
-    assert _own_entries(Site(0, TABLE, TABLE[:7], print), new) is None
+    assert own_table_entries(Site(0, raw, None, print), prepared) == 80
+    assert own_table_entries(Site(0, TABLE, TABLE[:7], print, projects=True), new) == 7 * TABLE.shape[1]
+    assert own_table_entries(Site(0, TABLE, TABLE[:7], print), new) is None
     assert Member(0, 0, 40, 5, raw_columns=2).entries == 80
 
 
