@@ -9,15 +9,29 @@ their lengths, and the figures in the replies that carry them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
+from dataclasses import replace
 from typing import Annotated, ClassVar, Generic, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from fedkernel.clients.admm_state import (
+    Cell,
+    Components,
+    Direction,
+    FirstSpectrum,
+    Iterates,
+    KernelBlocks,
+    NoisyFeatures,
+    NoisyRows,
+    OwnProjection,
+    Spectrum,
+    Starts,
+    angle,
+    lagrangian,
+    penalty_bound,
+)
 from fedkernel.ground import FloatArray, ProtocolError, ShareableError, noise_on, read_only
 from fedkernel.models import center_blocks
 from fedkernel.numerics import (
@@ -40,7 +54,6 @@ from fedkernel.protocol import (
     ReplyT,
     Request,
     Shape,
-    State,
     Summed,
     Within,
     check_share,
@@ -52,7 +65,6 @@ INVERSE_CUTOFF = 1e-3
 
 RESIDUAL_CUTOFF = 1e-10
 """Share of the first eigenvalue below which the rest of a node's kernel matrix is rounding."""
-
 
 MOST_PROJECTION = 1e6
 """Largest projection on a row; a direction of length 1 has none above 2 on a row of length 2."""
@@ -263,109 +275,6 @@ class MeasureKept(Request[KeptVariance]):
             raise ValueError(f"total = {reply.total:.6g}, but must be at most the {sizes['n_m']} rows of unit length")
 
 
-def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
-    """Return assumption 2's least penalty rho for eigenvalues (r,) of a node's kernel matrix; `degree` is |O_j|."""
-    first, cubes = float(eigenvalues[0]), float((eigenvalues**3).sum())
-    return (first**2 + float(np.sqrt(first**4 + 8 * degree * first * cubes))) / (degree * first)
-
-
-@dataclass(frozen=True)
-class Cell(State):
-    """Cell O_j of the node and its neighbours: their numbers, in order, and numbers of rows, both (p + 1,)."""
-
-    members: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-
-    @cached_property
-    def row_slices(self) -> Mapping[int, slice]:
-        """Slice of each member's rows in the cell's concatenated rows, in the order of the members."""
-        bounds = pairwise([0, *np.cumsum(self.rows).tolist()])
-        return {member: slice(*ends) for member, ends in zip(self.members.tolist(), bounds, strict=True)}
-
-    def concatenated(self, vectors: Mapping[int, FloatArray]) -> FloatArray:
-        """Concatenate the members' vectors, each with a number for each row."""
-        for member, part in self.row_slices.items():
-            if (size := len(vectors[member])) != (rows := part.stop - part.start):
-                raise ProtocolError(f"client {member} sent a vector of {size} entries, but has {rows} rows")
-        return np.concatenate([vectors[member] for member in self.row_slices])
-
-
-@dataclass(frozen=True)
-class KernelBlocks(State):
-    """Kernel blocks K_lm of all l and m in the cell, (N_j, N_j), without the components found before."""
-
-    K: FloatArray
-
-
-@dataclass(frozen=True)
-class Spectrum(State):
-    """Eigenvalues (r,), the largest first, and eigenvectors (n_j, r) of the node's own deflated block K_j."""
-
-    values: FloatArray
-    vectors: FloatArray
-
-
-class FirstSpectrum(Spectrum):
-    """Spectrum of the node's kernel block before the first component is removed."""
-
-
-@dataclass(frozen=True)
-class Direction(State):
-    """Variables of the node's iterations: its direction, and the multipliers of its constraints.
-
-    `a` (n_j,): its direction phi(X_j) a. `G` (n_j, p + 1): phi(X_j)^T eta, the multipliers of its constraints on the z
-    of each in the cell. `own_multiplier` (n_j,): K_j^-1 g of the one on its own z.
-    """
-
-    a: FloatArray
-    G: FloatArray
-    own_multiplier: FloatArray
-
-
-@dataclass(frozen=True)
-class OwnProjection(State):
-    """Projection of the node's last z on its own rows, (n_j,)."""
-
-    values: FloatArray
-
-
-@dataclass(frozen=True)
-class Starts(State):
-    """Starting directions of all members of the cell, (N_j,)."""
-
-    a: FloatArray
-
-
-@dataclass(frozen=True)
-class Components(State):
-    """Components found so far, and the directions removed from the kernel blocks.
-
-    `alpha` (n_j, k): the components, as combinations of the node's rows, of unit length. `directions` (n_j, k):
-    projections on the node's rows of the directions that were taken off.
-    """
-
-    alpha: FloatArray
-    directions: FloatArray
-
-
-@dataclass(frozen=True)
-class Iterates(State):
-    """Directions of all iterations, (t, n_j), if they are recorded."""
-
-    a: FloatArray
-
-
-@dataclass(frozen=True)
-class NoisyRows(State):
-    """The node's rows with noise, which is drawn once per run."""
-
-    rows: FloatArray
-
-
-class NoisyFeatures(NoisyRows):
-    """Random features of the node's rows with noise."""
-
-
 class ADMMKPCAClient(PeerClient):
     """Client of ADMMKPCA: a node of the network.
 
@@ -564,20 +473,3 @@ class ADMMKPCAClient(PeerClient):
         a = a - V @ ((V.T @ P) / values[:, None]) @ (P.T @ a)
         length = max(float(np.linalg.norm(np.sqrt(values) * (V.T @ a))), float(np.finfo(np.float64).tiny))
         replace(components, alpha=np.column_stack([components.alpha, a / length])).save(self.memory)
-
-
-def lagrangian(spectrum: Spectrum, b: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:
-    """Return a node's part of the augmented Lagrangian, before its direction is updated (equation 8).
-
-    It may rise, for theorem 2 is false as stated: docs/explanation/theorems.md.
-    """
-    values, V = spectrum.values, spectrum.vectors
-    R = b[:, None] - (V.T @ Z) / values[:, None]  # a - K^-1 phi(X)^T z_q
-    penalties = 0.5 * rho * (R**2 * values[:, None]).sum(axis=0)
-    return float(-np.square(values * b).sum() + ((V.T @ G) * R).sum() + penalties.sum())
-
-
-def angle(x: FloatArray, y: FloatArray) -> float:
-    """Return the angle between two lines, whatever the vectors' signs; 0 if a vector is zero."""
-    lengths = float(np.linalg.norm(x) * np.linalg.norm(y))
-    return float(np.arccos(min(abs(float(x @ y)) / lengths, 1.0))) if lengths else 0.0

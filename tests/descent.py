@@ -6,7 +6,7 @@
 import naive
 import numpy as np
 
-from fedkernel.clients.admm_kpca import penalty_bound
+from fedkernel.clients.admm_state import penalty_bound
 
 ROUNDING = 1e-9
 """Share of the Lagrangian."""

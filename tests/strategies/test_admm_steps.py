@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from networks import admm, spread
 
 from fedkernel import Linear
-from fedkernel.clients.admm_kpca import Cell, Progress, UpdateConsensus, UpdateDirection, penalty_bound
+from fedkernel.clients.admm_kpca import Progress, UpdateConsensus, UpdateDirection
+from fedkernel.clients.admm_state import Cell, penalty_bound
 from fedkernel.ground import ProtocolError
 from fedkernel.numerics import normalised_gram
 from fedkernel.peers import Letters, Mail, Topology
