@@ -17,23 +17,29 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pydantic
-import scipy.sparse
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from fedkernel.ground import (
     FloatArray,
     InputError,
     Rows,
-    check_finite,
     class_address,
-    for_each,
     imported,
     load_class,
     short_names,
     value_object,
 )
 from fedkernel.numerics import pairwise
-from fedkernel.numerics.pairwise import RowFunction, cached_blocks, in_dtype, mirrored, products_with, squared_norms
+from fedkernel.numerics.kernel_values import (
+    arc_cosine_against,
+    checked_pair,
+    checked_rows,
+    exponential,
+    power,
+    rbf_against,
+    rbf_values,
+)
+from fedkernel.numerics.pairwise import RowFunction, in_dtype, mirrored, products_with, squared_norms
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension", "columns"]
@@ -73,13 +79,13 @@ class Kernel(abc.ABC):
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute k(x, y) for all rows of X (n, d) and Y (m, d), default X: float64, (n, m)."""
-        X, Y = _checked(X, Y)
+        X, Y = checked_pair(X, Y)
         gamma = self._gamma_for(X)
         return self._map(self._part(X, Y, gamma), gamma)
 
     def diag(self, X: Rows) -> FloatArray:
         """Compute k(x, x) for the rows of X (n, d), float64 (n,), without a Gram matrix. Rows of float32 stay so."""
-        X = _checked_rows(X, "X", keep=True)
+        X = checked_rows(X, "X", keep=True)
         return self._diag(X, self._gamma_for(X))
 
     def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> RowFunction:
@@ -90,7 +96,7 @@ class Kernel(abc.ABC):
         about five digits of the largest, if the rows are not far from each other in terms of the kernel's width and,
         for sparse rows, of the origin.
         """
-        Y = _checked_rows(Y, "Y")
+        Y = checked_rows(Y, "Y")
         return self._against(Y, pairwise.float_type(dtype), self._gamma_for(Y))
 
     def part(self, X: Rows, Y: Rows | None = None) -> FloatArray:
@@ -100,7 +106,7 @@ class Kernel(abc.ABC):
         """
         if self.vertical in ("product", "none"):
             self.require_vertical()
-        X, Y = _checked(X, Y)
+        X, Y = checked_pair(X, Y)
         return self._part(X, Y, self._gamma_for(X))
 
     def combine(self, parts: Iterable[FloatArray]) -> FloatArray:
@@ -262,52 +268,13 @@ class RBF(KernelWithWidth):
         object.__setattr__(self, "gamma", gamma)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
-        if not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Y):
-            # Distances do not change, but the rounding of far-off data does: squared norms cancel in them.
-            mean = X.mean(axis=0)
-            X, Y = (X - mean,) * 2 if Y is X else (X - mean, Y - mean)
-        if Y is not X:
-            return _exponential(pairwise.squared_distances(X, Y), gamma)
-        K, n = pairwise.squared_distances(X, X), X.shape[0]
-        # Only the upper triangle is computed, since exponentials are half of the work
-        for_each(lambda rows: _exponential(K[rows, rows.start :], gamma), cached_blocks(n, n, np.float64))
-        return mirrored(K)
+        return rbf_values(X, Y, gamma)
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
-        products, norms = products_with(2 * gamma * Y, dtype), (squared_norms(Y) * -gamma).astype(dtype)
-        # As in _part. The mean rounded to dtype is subtracted from both, so that its rounding does not matter.
-        mean = None if scipy.sparse.issparse(Y) else Y.mean(axis=0).astype(dtype)
-        if mean is not None:
-            Z = Y - mean
-            # (x, ||x||^2, 1) times these columns is the exponent.
-            columns = np.vstack([2 * gamma * Z.T, np.full(len(Z), -gamma), squared_norms(Z) * -gamma]).astype(dtype)
-
-        def values(X: Rows) -> FloatArray:
-            n, d = X.shape
-            if mean is None or scipy.sparse.issparse(X):
-                X = in_dtype(X, dtype)
-                K = products(X)
-                K += (squared_norms(X) * -gamma).astype(dtype)[:, None]
-                K += norms
-                return np.exp(np.minimum(K, 0, out=K), out=K)
-            left = np.empty((n, d + 2), dtype)
-            np.subtract(X, mean, out=left[:, :d], casting="same_kind")
-            np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
-            left[:, d + 1] = 1
-            K = np.empty((n, columns.shape[1]), dtype)
-
-            def fill(rows: slice) -> None:
-                block = np.matmul(left[rows], columns, out=K[rows])
-                np.minimum(block, 0, out=block)
-                np.exp(block, out=block)
-
-            for_each(fill, cached_blocks(n, columns.shape[1], dtype))
-            return K
-
-        return values
+        return rbf_against(Y, dtype, gamma)
 
 
 @value_object()
@@ -325,14 +292,14 @@ class Laplacian(KernelWithWidth):
     __repr__ = KernelWithWidth.__repr__
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
-        return _exponential(pairwise.city_block_distances(X, Y), gamma)
+        return exponential(pairwise.city_block_distances(X, Y), gamma)
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
         Y = Y.copy()
-        return lambda X: _exponential(pairwise.city_block_distances(X, Y).astype(dtype, copy=False), gamma)
+        return lambda X: exponential(pairwise.city_block_distances(X, Y).astype(dtype, copy=False), gamma)
 
 
 @value_object()
@@ -356,7 +323,7 @@ class Polynomial(KernelWithWidth):
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         K *= gamma
         K += self.coef0
-        return _power(K, self.degree)
+        return power(K, self.degree)
 
 
 @value_object()
@@ -410,44 +377,7 @@ class ArcCosine(Kernel):
         return norms if self.degree == 1 else 3 * norms**2
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
-        V, lengths = pairwise.unit_rows(Y, dtype)
-        products, weights = products_with(V, dtype), self._weights(lengths)
-
-        def values(X: Rows) -> FloatArray:
-            U, lengths = pairwise.unit_rows(X, dtype)
-            K = np.empty((X.shape[0], V.shape[0]), dtype)
-            for rows in cached_blocks(len(K), V.shape[0], dtype):
-                C = products(U[rows])
-                np.clip(C, -1, 1, out=C)
-                K[rows] = self._of_cosines(C, U[rows], V)
-            K *= self._weights(lengths)[:, None]
-            K *= weights
-            return K
-
-        return values
-
-    def _weights(self, lengths: FloatArray) -> FloatArray:
-        """Compute ||x||^n, and 0 for zero rows even if n = 0."""
-        return np.asarray((lengths > 0).astype(lengths.dtype) if self.degree == 0 else lengths**self.degree)
-
-    def _of_cosines(self, C: FloatArray, U: Rows, V: Rows) -> FloatArray:
-        """Compute J_n(theta) / pi from cos theta = C = U V^T; C is overwritten."""
-        if self.degree == 0:
-            J = pairwise.angles(C, U, V)
-            return np.subtract(1, np.multiply(J, 1 / np.pi, out=J), out=J)
-        # A small change of C changes J_1 and J_2 as little, though not theta and its sine: one angle serves both.
-        J = np.arccos(C)
-        np.subtract(np.pi, J, out=J)
-        sine = np.sqrt((1 - C) * (1 + C))
-        if self.degree == 2:
-            sine *= 3 * C
-            C *= C
-            C *= 2
-            C += 1
-        J *= C
-        J += sine
-        J *= 1 / np.pi
-        return J
+        return arc_cosine_against(Y, dtype, self.degree)
 
 
 AnyKernel: TypeAlias = Kernel
@@ -541,42 +471,3 @@ def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = Non
         if (lengths != 1).any():  # never for kernels of distances
             K /= lengths
     return K
-
-
-def _exponential(distances: FloatArray, gamma: float) -> FloatArray:
-    """Compute exp(-gamma distances) in place."""
-    distances *= -gamma
-    return np.exp(distances, out=distances)
-
-
-def _power(K: FloatArray, degree: int) -> FloatArray:
-    """Compute K^degree entrywise, in place, by squaring, ten times faster than `**=`."""
-    base = K if degree & (degree - 1) == 0 else K.copy()
-    for bit in f"{degree:b}"[1:]:
-        np.multiply(K, K, out=K)
-        if bit == "1":
-            K *= base
-    return K
-
-
-def _checked(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
-    """Check rows X and Y, and convert both to float64; equal or missing Y becomes X, for zero self-distances."""
-    rows = _checked_rows(X, "X")
-    others = rows if Y is None or Y is X else _checked_rows(Y, "Y")
-    if rows.shape[1] != others.shape[1]:
-        raise InputError(f"X has {rows.shape[1]} columns and Y {others.shape[1]}; they must have the same")
-    return rows, others
-
-
-def _checked_rows(X: Any, name: str, *, keep: bool = False) -> Any:
-    """Check the shape and values of rows, and convert them to float64, or with `keep` leave float32."""
-    sparse = scipy.sparse.issparse(X)
-    dtype = np.float32 if keep and getattr(X, "dtype", None) == np.float32 else np.float64
-    try:
-        X = in_dtype(X, dtype)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be an array of numbers") from None
-    if X.ndim != 2 or min(X.shape) == 0:
-        raise InputError(f"{name} of shape {X.shape} is not allowed; it must have two dimensions, none of them 0")
-    check_finite(X.data if sparse else X, f"{name} of shape {X.shape}")
-    return X
