@@ -3,7 +3,7 @@
 from typing import Any
 
 import pydantic
-from test_report import a_run as run_of_report
+from report_runs import a_run as run_of_report
 
 from fedkernel.experiments.claims import AnyCheck, Claim, check_claims
 from fedkernel.experiments.results import Run

@@ -50,7 +50,7 @@ def power(K: FloatArray, degree: int) -> FloatArray:
 
 
 def rbf_values(X: Rows, Y: Rows, gamma: float) -> FloatArray:
-    """Compute the RBF kernel exp(-gamma ||x - y||^2) of all rows of X and Y; exactly symmetric if Y is X."""
+    """Compute the RBF kernel exp(-gamma ||x - y||^2) of all rows of X and Y; symmetric if Y is X."""
     if not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Y):
         # Distances do not change, but the rounding of far-off data does: squared norms cancel in them.
         mean = X.mean(axis=0)

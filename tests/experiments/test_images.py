@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from test_report import a_run
+from report_runs import a_run
 
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.experiments.config import Experiment

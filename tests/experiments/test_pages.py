@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from test_report import a_run, experiment
+from report_runs import a_run, experiment
 
 from fedkernel.data import RawTable
 from fedkernel.experiments.claims import Claim, Verdict

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from report_runs import a_run as run_of_report
 from sklearn.datasets import make_blobs
-from test_report import a_run as run_of_report
 
 from fedkernel import RBF, InputError, Linear
 from fedkernel.experiments.config import ReportOptions

@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 from command_line import call
-from test_report import a_run
+from report_runs import a_run
 
 from fedkernel.experiments.report import Layout, as_csv, as_latex, as_markdown, in_full, lay_out
 from fedkernel.experiments.results import append_run, read_runs, summarise

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from report_runs import a_run
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
-from test_report import a_run
 
 from fedkernel.experiments.config import Experiment
 from fedkernel.experiments.report import pictures as drawing
