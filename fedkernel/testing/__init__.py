@@ -44,4 +44,37 @@ if TYPE_CHECKING:
         what_is_saved_is_loaded,
     )
 else:
-    __getattr__, __all__ = lazily(__name__)
+    __getattr__, _ = lazily(__name__)
+
+__all__ = [
+    "CHECKS",
+    "OTHER",
+    "SAME",
+    "Check",
+    "Exchange",
+    "NotApplicable",
+    "Pair",
+    "Recording",
+    "a_generator_serves_one_draw",
+    "a_request_says_that_its_answer_is_drawn",
+    "a_run_takes_what_was_forecast",
+    "another_order_of_the_clients",
+    "arrays_of",
+    "bad_input_is_one_sentence",
+    "bits_of",
+    "check_pair",
+    "components_are_orthonormal",
+    "everything_is_finite",
+    "history_and_ledger_agree",
+    "messages_are_the_same_through_the_wire",
+    "one_client_alone_is_central",
+    "parametrize_with_pairs",
+    "requests_are_those_of_the_plan",
+    "rotated_columns",
+    "rows_in_another_order",
+    "rows_that_leave_are_counted",
+    "same_seed_same_bits",
+    "signs_of_columns",
+    "together_closer_than_alone",
+    "what_is_saved_is_loaded",
+]
