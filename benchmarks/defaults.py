@@ -20,23 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedkernel import strategies
 from fedkernel.data import DataSpec, load
 from fedkernel.models import training_coordinates
 from fedkernel.numerics import assign
-from fedkernel.strategies import (
-    ADMMKPCA,
-    DKPCA,
-    CentroidKMeans,
-    CentroidKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "defaults.md"
 BUNDLED = {"digits": 10, "wine": 3, "iris": 3, "breast_cancer": 2}
@@ -69,20 +56,20 @@ class Pair:
 
 SHOWN = {"share_rows": True}
 PAIRS = {
-    "DKPCA": Pair(lambda k: DKPCA(3), "error", {"local_components": 15}),
-    "VFedPCA": Pair(lambda k: VFedPCA(), "error", {"rounds": 100}),
-    "VFedAKPCA": Pair(lambda k: VFedAKPCA(), "error", {"rounds": 100}),
-    "PeerVFedPCA": Pair(lambda k: PeerVFedPCA(), "error", {"rounds": 100}),
-    "CentroidKMeans": Pair(CentroidKMeans, "objective", {"n_landmarks": 200}),
-    "CentroidKPCA": Pair(lambda k: CentroidKPCA(), "error_ratio", {"n_landmarks": 100}),
-    "DisKPCA": Pair(lambda k: DisKPCA(**SHOWN), "error_ratio", {"n_adaptive": 200}),
-    "UniformKPCA": Pair(lambda k: UniformKPCA(**SHOWN), "error_ratio", {"n_samples": 200}),
-    "FKKMeans": Pair(FKKMeans, "objective", {"accuracy": 0.0, "iterations": 50, "coreset_size": 300}),
-    "RFKKMeans": Pair(RFKKMeans, "objective", {"n_features": 1000}),
+    "DKPCA": Pair(lambda k: strategies.DKPCA(3), "error", {"local_components": 15}),
+    "VFedPCA": Pair(lambda k: strategies.VFedPCA(), "error", {"rounds": 100}),
+    "VFedAKPCA": Pair(lambda k: strategies.VFedAKPCA(), "error", {"rounds": 100}),
+    "PeerVFedPCA": Pair(lambda k: strategies.PeerVFedPCA(), "error", {"rounds": 100}),
+    "CentroidKMeans": Pair(strategies.CentroidKMeans, "objective", {"n_landmarks": 200}),
+    "CentroidKPCA": Pair(lambda k: strategies.CentroidKPCA(), "error_ratio", {"n_landmarks": 100}),
+    "DisKPCA": Pair(lambda k: strategies.DisKPCA(**SHOWN), "error_ratio", {"n_adaptive": 200}),
+    "UniformKPCA": Pair(lambda k: strategies.UniformKPCA(**SHOWN), "error_ratio", {"n_samples": 200}),
+    "FKKMeans": Pair(strategies.FKKMeans, "objective", {"accuracy": 0.0, "iterations": 50, "coreset_size": 300}),
+    "RFKKMeans": Pair(strategies.RFKKMeans, "objective", {"n_features": 1000}),
     "SpectralKMeans": Pair(
-        lambda k: SpectralKMeans(k, SHOWN), "objective", {"components": {"n_adaptive": 200, **SHOWN}}
+        lambda k: strategies.SpectralKMeans(k, SHOWN), "objective", {"components": {"n_adaptive": 200, **SHOWN}}
     ),
-    "ADMMKPCA": Pair(lambda k: ADMMKPCA(**SHOWN), "similarity", {"iterations": 40}),
+    "ADMMKPCA": Pair(lambda k: strategies.ADMMKPCA(**SHOWN), "similarity", {"iterations": 40}),
 }
 
 

@@ -12,22 +12,9 @@ from networks import admm, digits, spread
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid, strategies
 from fedkernel.ground import load_class, own_short_names
 from fedkernel.protocol import KernelClient
-from fedkernel.strategies import (
-    DKPCA,
-    CentroidKMeans,
-    CentroidKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
 from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
 
@@ -102,10 +89,10 @@ def dkpca(
 
     return Case(
         f"DKPCA {name}",
-        DKPCA(3, kernel, **fields),
+        strategies.DKPCA(3, kernel, **fields),
         up,
         lambda result: 0,
-        lambda factor: DKPCA(3, scaled(factor), **fields),
+        lambda factor: strategies.DKPCA(3, scaled(factor), **fields),
         {"rotations": rotations, "alone": alone},
     )
 
@@ -122,7 +109,7 @@ def vfedpca(name: str, strategy: Any, rounds: int, *, scaled: Any = None, **prom
 
     With a kernel up p more, its mean at each client.
     """
-    k, means = strategy.n_components, CLIENTS * isinstance(strategy, VFedAKPCA)
+    k, means = strategy.n_components, CLIENTS * isinstance(strategy, strategies.VFedAKPCA)
     return Case(
         name,
         strategy,
@@ -136,7 +123,7 @@ def vfedpca(name: str, strategy: Any, rounds: int, *, scaled: Any = None, **prom
 
 def exact(name: str, strategy: Any, scaled: Any = None) -> Case:
     """One round of k (N + 1) up, R products of at most k N each way, and the last broadcast; means as `vfedpca`."""
-    k, means = strategy.n_components, CLIENTS * isinstance(strategy, VFedAKPCA)
+    k, means = strategy.n_components, CLIENTS * isinstance(strategy, strategies.VFedAKPCA)
 
     def products(result: Any) -> int:
         return sum(row["floats_down"] for row in result.history if row["phase"] == "Multiply")
@@ -168,7 +155,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
     """
     summed = "clusters" in fields
     fields = {"n_components": K} | fields
-    strategy = FKKMeans(K, n_features=D, iterations=T, coreset_size=CORESET, **fields)
+    strategy = strategies.FKKMeans(K, n_features=D, iterations=T, coreset_size=CORESET, **fields)
 
     def iterations(result: Any) -> list[tuple[int, int]]:
         """Return r_t and Q_t."""
@@ -207,7 +194,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
 
 def rfk_kmeans(name: str, **fields: Any) -> Case:
     """Moments, and the k-means of D dimensions."""
-    strategy = RFKKMeans(K, n_features=D, coreset_size=CORESET, **fields)
+    strategy = strategies.RFKKMeans(K, n_features=D, coreset_size=CORESET, **fields)
     return Case(
         name,
         strategy,
@@ -232,7 +219,7 @@ def diskpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, whole: bo
     """
     fields = {"n_adaptive": 30, "embedding_size": 12, "point_sketch_size": 11, "n_random_features": 600} | fields
     exact = {"projection_size": "exact", "share_rows": True}
-    strategy = DisKPCA(K, kernel, **fields, **exact)
+    strategy = strategies.DisKPCA(K, kernel, **fields, **exact)
     t, p, scored = fields["embedding_size"], fields["point_sketch_size"], fields["n_adaptive"] < N
 
     def up(result: Any) -> int:
@@ -244,7 +231,7 @@ def diskpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, whole: bo
         landmarks, rows = row_counts(result)
         return (CLIENTS * t * t if scored else 0) + (CLIENTS - 1) * rows + CLIENTS * landmarks * K
 
-    again = lambda factor: DisKPCA(K, scaled(factor), **fields, **exact)  # noqa: E731
+    again = lambda factor: strategies.DisKPCA(K, scaled(factor), **fields, **exact)  # noqa: E731
     # the last sketch is exact, so that eigenvalues are those of the clients' coordinates
     promises: dict[str, Any] = {"orthonormal": True}
     if whole:
@@ -256,7 +243,7 @@ def uniform_kpca(name: str, gamma: float, **fields: Any) -> Case:
     """d for each row drawn; with disLR |Y|^2 / 2 up; |Y| k down. No draw looks at the rows."""
 
     def strategy(gamma: float) -> Any:
-        return UniformKPCA(K, RBF(gamma=gamma), share_rows=True, **fields)
+        return strategies.UniformKPCA(K, RBF(gamma=gamma), share_rows=True, **fields)
 
     def up(result: Any) -> int:
         landmarks, rows = row_counts(result)
@@ -280,7 +267,7 @@ def centroid_kpca(name: str, **fields: Any) -> Case:
     T = 0 if fields.get("centroids") == "local" else fields["rounds"]
 
     def strategy(gamma: float) -> Any:
-        return CentroidKPCA(K, RBF(gamma=gamma), **fields)
+        return strategies.CentroidKPCA(K, RBF(gamma=gamma), **fields)
 
     def up(result: Any) -> int:
         Y = len(result.model.landmarks_)
@@ -299,7 +286,7 @@ def centroid_kmeans(name: str, components: int, **fields: Any) -> Case:
     d, starts, T = WINE.shape[1], fields["n_landmarks"], fields.get("rounds", 0)
 
     def strategy(gamma: float) -> Any:
-        return CentroidKMeans(3, RBF(gamma=gamma), **fields)
+        return strategies.CentroidKMeans(3, RBF(gamma=gamma), **fields)
 
     def landmarks(result: Any) -> int:
         return len(result.model.embedding.landmarks)
@@ -323,7 +310,7 @@ def spectral_kmeans(name: str, components: Case, clusters: Any) -> Case:
     """The components' floats, and the k-means of k dimensions."""
 
     def strategy(components: Any) -> Any:
-        return SpectralKMeans(K, components, coreset_size=CORESET, clusters=clusters)
+        return strategies.SpectralKMeans(K, components, coreset_size=CORESET, clusters=clusters)
 
     tags = components.pair.tags
     return Case(
@@ -380,7 +367,7 @@ def peers(name: str, strategy: Any, edges: int, scaled: Any = None, **promises: 
     return Case(name, strategy, lambda result: floats(result) + means, floats, again, promises, components=k)
 
 
-RELAYED = PeerVFedPCA(graph="star", relay=True, merge="eigenvalue", update="inplace", rounds=5)
+RELAYED = strategies.PeerVFedPCA(graph="star", relay=True, merge="eigenvalue", update="inplace", rounds=5)
 
 
 def tree_floats(result: Any) -> int:
@@ -407,28 +394,30 @@ CASES = [
     dkpca("Laplacian", Laplacian(0.1), lambda c: Laplacian(0.1 / c), local_components=15, rotations=False, alone=True),
     dkpca("polynomial", Polynomial(2, 0.1), lambda c: Polynomial(2, 0.1 / c**2), local_components=2),
     dkpca("sigmoid", Sigmoid(0.02, 0.1), lambda c: Sigmoid(0.02 / c**2, 0.1), local_components=2),
-    vfedpca("VFedPCA", VFedPCA(**LONG), 2),
-    vfedpca("VFedPCA, in place", VFedPCA(update="inplace", **LONG), 2),
-    vfedpca("VFedPCA, average, scaled weights", VFedPCA(2, weight_scaling=True, **LONG | {"merge": "average"}), 2),
-    vfedpca("VFedPCA, warm start, 2 components", VFedPCA(2, warm_start=True, **LONG), 2),
-    vfedpca("VFedPCA, centred rows", VFedPCA(center="rows", **LONG), 2, rotations=False, signs=False),
-    exact("VFedPCA exact, 3 components", VFedPCA(3, merge="exact")),
+    vfedpca("VFedPCA", strategies.VFedPCA(**LONG), 2),
+    vfedpca("VFedPCA, in place", strategies.VFedPCA(update="inplace", **LONG), 2),
+    vfedpca(
+        "VFedPCA, average, scaled weights", strategies.VFedPCA(2, weight_scaling=True, **LONG | {"merge": "average"}), 2
+    ),
+    vfedpca("VFedPCA, warm start, 2 components", strategies.VFedPCA(2, warm_start=True, **LONG), 2),
+    vfedpca("VFedPCA, centred rows", strategies.VFedPCA(center="rows", **LONG), 2, rotations=False, signs=False),
+    exact("VFedPCA exact, 3 components", strategies.VFedPCA(3, merge="exact")),
     vfedpca(
         "VFedAKPCA RBF",
-        VFedAKPCA(kernel=RBF(gamma=0.2), **LONG),
+        strategies.VFedAKPCA(kernel=RBF(gamma=0.2), **LONG),
         2,
-        scaled=lambda c: VFedAKPCA(kernel=RBF(gamma=0.2 / c**2), **LONG),
+        scaled=lambda c: strategies.VFedAKPCA(kernel=RBF(gamma=0.2 / c**2), **LONG),
     ),
     vfedpca(
         "VFedAKPCA sigmoid",
-        VFedAKPCA(kernel=Sigmoid(0.02, 0.1), **LONG),
+        strategies.VFedAKPCA(kernel=Sigmoid(0.02, 0.1), **LONG),
         2,
-        scaled=lambda c: VFedAKPCA(kernel=Sigmoid(0.02 / c**2, 0.1), **LONG),
+        scaled=lambda c: strategies.VFedAKPCA(kernel=Sigmoid(0.02 / c**2, 0.1), **LONG),
     ),
     exact(
         "VFedAKPCA exact",
-        VFedAKPCA(2, kernel=RBF(gamma=0.2), merge="exact"),
-        scaled=lambda c: VFedAKPCA(2, kernel=RBF(gamma=0.2 / c**2), merge="exact"),
+        strategies.VFedAKPCA(2, kernel=RBF(gamma=0.2), merge="exact"),
+        scaled=lambda c: strategies.VFedAKPCA(2, kernel=RBF(gamma=0.2 / c**2), merge="exact"),
     ),
     fk_kmeans("FK k-means", solver="lanczos"),
     fk_kmeans("FK k-means, gram", solver="gram"),
@@ -478,12 +467,12 @@ CASES += [
         lambda kernel: admm(kernel=kernel, schedule="paper", iterations=3),
         0.001,
     ),
-    peers("peer VFedPCA", PeerVFedPCA(**MERGED), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),
+    peers("peer VFedPCA", strategies.PeerVFedPCA(**MERGED), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),
     peers(
         "peer VFedPCA, RBF, ring",
-        PeerVFedPCA(kernel=RBF(gamma=0.1), **GRAPH),
+        strategies.PeerVFedPCA(kernel=RBF(gamma=0.1), **GRAPH),
         CLIENTS * 2,
-        lambda c: PeerVFedPCA(kernel=RBF(gamma=0.1 / c**2), **GRAPH),
+        lambda c: strategies.PeerVFedPCA(kernel=RBF(gamma=0.1 / c**2), **GRAPH),
         order=False,
         draws=1e-4,
         alone=False,
@@ -499,10 +488,10 @@ CASES += [
     ),
     Case(
         "peer VFedPCA, ring, exact",
-        PeerVFedPCA(2, graph="ring"),
+        strategies.PeerVFedPCA(2, graph="ring"),
         tree_floats,
         tree_floats,
-        lambda factor: PeerVFedPCA(2, graph="ring"),
+        lambda factor: strategies.PeerVFedPCA(2, graph="ring"),
         components=2,
     ),
 ]

@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, Laplacian, Linear
+from fedkernel import RBF, Laplacian, Linear, strategies
 from fedkernel.clients.kmeans_base import CountClusters, KMeansClient, MeasureClusters, SharedRows
 from fedkernel.experiments.config import Experiment
 from fedkernel.experiments.results import recommendations
@@ -23,18 +23,6 @@ from fedkernel.ground import InputError, ProtocolError
 from fedkernel.models import KernelKMeans, compare_classes, compute_metrics, metric_of
 from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run
-from fedkernel.strategies import (
-    DKPCA,
-    CentroidKMeans,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
 from fedkernel.strategies.cluster_count import best_division
 from fedkernel.strategies.cluster_stability import compare_clusters
 
@@ -67,9 +55,11 @@ def test_weighted_measures_are_those_of_scikit_learn_where_these_are_known():
 
 
 WHOLE = [
-    RFKKMeans(3, 40, coreset_size=EVERY),
-    FKKMeans(3, n_features=20, iterations=3, solver="gram", coreset_size=EVERY),
-    SpectralKMeans(3, UniformKPCA(4, RBF(gamma=0.05), n_samples=20, share_rows=True), coreset_size=EVERY),
+    strategies.RFKKMeans(3, 40, coreset_size=EVERY),
+    strategies.FKKMeans(3, n_features=20, iterations=3, solver="gram", coreset_size=EVERY),
+    strategies.SpectralKMeans(
+        3, strategies.UniformKPCA(4, RBF(gamma=0.05), n_samples=20, share_rows=True), coreset_size=EVERY
+    ),
 ]
 
 
@@ -100,9 +90,9 @@ def test_clusters_are_measured_as_where_all_rows_are_in_one_place(load, strategy
 @pytest.mark.parametrize(
     "strategy",
     [
-        RFKKMeans(10, 100),
-        FKKMeans(10, n_features=50, iterations=3, solver="gram"),
-        SpectralKMeans(10, UniformKPCA(10, n_samples=100, share_rows=True)),
+        strategies.RFKKMeans(10, 100),
+        strategies.FKKMeans(10, n_features=50, iterations=3, solver="gram"),
+        strategies.SpectralKMeans(10, strategies.UniformKPCA(10, n_samples=100, share_rows=True)),
     ],
     ids=lambda strategy: type(strategy).__name__,
 )
@@ -147,7 +137,7 @@ def test_a_site_whose_column_is_in_another_unit_is_called_out(caplog):
     X = load_wine().data[np.random.default_rng(0).permutation(178)]
     parts = np.array_split(X / X.std(axis=0), 3)
     wrong = [*parts[:2], parts[2] * np.where(np.arange(13) == 0, 18.0, 1.0)]
-    strategy = FKKMeans(2, n_components=2, n_features=16, iterations=3, solver="gram")
+    strategy = strategies.FKKMeans(2, n_components=2, n_features=16, iterations=3, solver="gram")
     result = strategy.fit(wrong, evaluate=True)
     assert result.metrics["site_nmi"] > 0.5
     assert "is at client 2, which has 33% of all rows: clusters coincide with sites" in result.findings[0]
@@ -175,10 +165,10 @@ def test_of_rows_without_clusters_it_is_said_that_fewer_are_nearly_as_good():
 def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters):
     shards = np.array_split(blobs(clusters), 3)
     for strategy in (
-        RFKKMeans("auto", 100, max_clusters=6),
-        FKKMeans("auto", n_components=5, n_features=20, iterations=3, solver="gram", max_clusters=6),
-        SpectralKMeans("auto", UniformKPCA(5, n_samples=30, share_rows=True), max_clusters=6),
-        CentroidKMeans("auto", centroids="local", max_clusters=6),
+        strategies.RFKKMeans("auto", 100, max_clusters=6),
+        strategies.FKKMeans("auto", n_components=5, n_features=20, iterations=3, solver="gram", max_clusters=6),
+        strategies.SpectralKMeans("auto", strategies.UniformKPCA(5, n_samples=30, share_rows=True), max_clusters=6),
+        strategies.CentroidKMeans("auto", centroids="local", max_clusters=6),
     ):
         result = strategy.fit(shards)
         assert len(result.model.centers_) == result.metrics["n_clusters"] == clusters
@@ -190,17 +180,17 @@ def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters)
 
 
 def test_a_number_of_clusters_that_is_the_limit_says_so_and_that_there_may_be_none():
-    strategy = RFKKMeans("auto", 100, max_clusters=3)
+    strategy = strategies.RFKKMeans("auto", 100, max_clusters=3)
     finding = strategy.fit(np.array_split(blobs(5), 3)).findings[0]
     assert finding.startswith("n_clusters = 3 has the largest mean silhouette on the coreset among 2 to 3 clusters ")
     assert "; that is the limit (max_clusters)" in finding
     finding = dataclasses.replace(strategy, max_clusters=6).fit(np.array_split(blobs(5), 3)).findings[0]
     assert "that is the limit" not in finding
     rng = np.random.default_rng(0)
-    result = RFKKMeans("auto", 100, max_clusters=4).fit(np.array_split(rng.standard_normal((200, 8)), 2))
+    result = strategies.RFKKMeans("auto", 100, max_clusters=4).fit(np.array_split(rng.standard_normal((200, 8)), 2))
     assert "there may be no clusters" in result.findings[0]
     with pytest.raises(InputError, match=r'max_clusters = 5 has a meaning only with n_clusters = "auto"'):
-        RFKKMeans(3, max_clusters=5)
+        strategies.RFKKMeans(3, max_clusters=5)
 
 
 @pytest.mark.parametrize("load", in_turn(LOADERS, every=2))
@@ -210,18 +200,18 @@ def test_components_explain_what_they_do_where_all_rows_are_in_one_place(load):
     best = naive.top(X @ X.T, 3)[0].sum() / np.sum(X**2)
     C = X - X.mean(axis=0)
     for strategy, of in (
-        (DKPCA(3, Linear(), local_components=2), X),
-        (DKPCA(3, Linear(), local_components=2, center=True), C),
-        (VFedPCA(3, merge="eigenvalue", rounds=4), C),
-        (VFedPCA(3, merge="exact"), C),
+        (strategies.DKPCA(3, Linear(), local_components=2), X),
+        (strategies.DKPCA(3, Linear(), local_components=2, center=True), C),
+        (strategies.VFedPCA(3, merge="eigenvalue", rounds=4), C),
+        (strategies.VFedPCA(3, merge="exact"), C),
     ):
         result = strategy.fit(columns, evaluate=True)
         kept, ratio = np.sum((result.model.eigenvectors_.T @ of) ** 2), result.metrics["explained_variance_ratio"]
         assert result.metrics["explained_variance"] == pytest.approx(kept / len(X), rel=1e-8)
         assert ratio == pytest.approx(kept / np.sum(of**2), abs=1e-8)
-    peers = PeerVFedPCA(3).fit(columns, evaluate=True)
+    peers = strategies.PeerVFedPCA(3).fit(columns, evaluate=True)
     assert peers.metrics["explained_variance_ratio"] == pytest.approx(ratio, abs=1e-6)
-    landmarks = DisKPCA(3, Linear(), n_adaptive=X.shape[1] + 3, share_rows=True).fit(rows, evaluate=True)
+    landmarks = strategies.DisKPCA(3, Linear(), n_adaptive=X.shape[1] + 3, share_rows=True).fit(rows, evaluate=True)
     assert landmarks.metrics["explained_variance_ratio"] == pytest.approx(best, abs=1e-8)
     assert landmarks.metrics["explained_variance"] == pytest.approx(best * np.sum(X**2) / len(X), rel=1e-8)
 
@@ -231,7 +221,7 @@ def test_bounds_of_dkpca_hold_without_data(load, center):
     X = table(load, rows=100)
     columns = np.array_split(X, 3, axis=1)
     for kernel, local in itertools.product((RBF(gamma=0.02), Laplacian(gamma=0.05)), (3, 20, 100)):
-        strategy = DKPCA(3, kernel, local_components=local, center=center, certificate=True)
+        strategy = strategies.DKPCA(3, kernel, local_components=local, center=center, certificate=True)
         result = strategy.fit(columns, evaluate=True)
         K = kernel.gram(X)
         K = naive.centred(K) if center else K
@@ -245,7 +235,7 @@ def test_bounds_of_dkpca_hold_without_data(load, center):
 # No figure reads better for a worse answer
 
 SHARDS = np.array_split(table(load_wine), 3)
-CENTRAL = UniformKPCA(3, share_rows=True).central(SHARDS)
+CENTRAL = strategies.UniformKPCA(3, share_rows=True).central(SHARDS)
 CLASSES = load_wine().target[np.random.default_rng(0).permutation(178)]
 
 
@@ -262,7 +252,7 @@ def of_run(strategy):
 RNG = np.random.default_rng(2)
 GOOD_AND_WORSE = {
     "labels": (of_labels, CLASSES, [np.zeros(178, int), RNG.integers(0, 3, 178), np.arange(178) > 0]),
-    "clusters": (of_run, RFKKMeans(3, n_features=300), [RFKKMeans(1, n_features=300)]),
+    "clusters": (of_run, strategies.RFKKMeans(3, n_features=300), [strategies.RFKKMeans(1, n_features=300)]),
 }
 
 
@@ -287,13 +277,13 @@ DEGENERATE = {
 }
 COLUMNS = np.array_split(np.vstack(SHARDS), 3, axis=1)
 VECTORS = [
-    (DKPCA(3, RBF()), COLUMNS, "eigenvectors_"),
-    (VFedPCA(3), COLUMNS, "eigenvectors_"),
-    (VFedAKPCA(3), COLUMNS, "eigenvectors_"),
-    (PeerVFedPCA(3), COLUMNS, "eigenvectors"),
+    (strategies.DKPCA(3, RBF()), COLUMNS, "eigenvectors_"),
+    (strategies.VFedPCA(3), COLUMNS, "eigenvectors_"),
+    (strategies.VFedAKPCA(3), COLUMNS, "eigenvectors_"),
+    (strategies.PeerVFedPCA(3), COLUMNS, "eigenvectors"),
     (admm(n_components=2, kernel=RBF(), iterations=5), SHARDS, "alpha"),
-    (UniformKPCA(3, n_samples=60, share_rows=True), SHARDS, "coefficients_"),
-    (DisKPCA(3, n_adaptive=40, share_rows=True), SHARDS, "coefficients_"),
+    (strategies.UniformKPCA(3, n_samples=60, share_rows=True), SHARDS, "coefficients_"),
+    (strategies.DisKPCA(3, n_adaptive=40, share_rows=True), SHARDS, "coefficients_"),
 ]
 
 
@@ -332,11 +322,11 @@ def test_vectors_that_are_none_or_too_few_or_too_long_read_no_better_than_what_a
 def test_where_every_answer_is_near_the_best_nothing_says_that_this_one_is(kernel):
     """What is left is said to mean little."""
     for strategy in (
-        UniformKPCA(3, kernel, share_rows=True, n_samples=20),
-        DisKPCA(3, kernel, share_rows=True, n_adaptive=20),
-        FKKMeans(3, kernel=kernel, solver="gram", iterations=2),
-        SpectralKMeans(3, UniformKPCA(3, kernel, share_rows=True, n_samples=20)),
-        CentroidKMeans(3, kernel),
+        strategies.UniformKPCA(3, kernel, share_rows=True, n_samples=20),
+        strategies.DisKPCA(3, kernel, share_rows=True, n_adaptive=20),
+        strategies.FKKMeans(3, kernel=kernel, solver="gram", iterations=2),
+        strategies.SpectralKMeans(3, strategies.UniformKPCA(3, kernel, share_rows=True, n_samples=20)),
+        strategies.CentroidKMeans(3, kernel),
     ):
         result = strategy.fit(SHARDS, evaluate=True, reference=strategy.central(SHARDS))
         assert not {"error_ratio", "recover_error"} & result.metrics.keys()
@@ -352,7 +342,11 @@ def test_agreement_on_a_single_cluster_or_class_is_none():
     assert compare_classes(np.zeros(5), np.zeros(5)) == {}
     with pytest.raises(InputError, match="all rows are of one class, but this metric needs at least 2"):
         compute_metrics(["features_nmi"], CENTRAL, SHARDS, np.zeros(178))
-    one = RFKKMeans(1, n_features=20).fit(SHARDS, evaluate=True, reference=RFKKMeans(1).central(SHARDS)).metrics
+    one = (
+        strategies.RFKKMeans(1, n_features=20)
+        .fit(SHARDS, evaluate=True, reference=strategies.RFKKMeans(1).central(SHARDS))
+        .metrics
+    )
     assert not {"site_nmi", "simplified_silhouette", "calinski_harabasz", "nmi_central"} & one.keys()
     protocol = compare_clusters(Run((Member(0, 0, 178, 13),), 0), "r", 2)
     next(protocol)
