@@ -75,7 +75,7 @@ class FKKMeans(FKKMeansBase):
       fewer floats if D is more than about 4 s, in some 3 s rounds for one of gram's.
     - `cem`: the paper's communication efficient mechanism; False: Lanczos on R_t = W_t W_t^T, of size N.
     - `coreset_size`: C, points that the clients sample for the distributed k-means; by default 1000, and of each client
-      a quarter of its rows at most. With ``clusters="lloyd"`` the centres of all rows, by default 5 k and at least 30.
+      a quarter of its rows at most.
     - `features`: pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
     - `frequencies`: of an RBF kernel's features: the paper's independent ones; orthogonal ones, which are better at the
       same number; or structured ones, as good and for hundreds of columns faster (docs/explanation/features.md).
@@ -91,6 +91,8 @@ class FKKMeans(FKKMeansBase):
     - `clusters`: "coreset": the paper's k-means, to which clients send some embedded rows. "lloyd": by sums alone; with
       CEM nothing else leaves, so that masks can cover it, and noise with ``iterations=1`` and some 200 features. As
       good, for two rounds more.
+    - `n_centers`: with ``clusters="lloyd"``, the most centres of all rows, of which the clusters are made; by default
+      5 k and at least 30.
 
     Costs, with M clients, p = D + r_t, r_t the columns of B_t (about 1.5 s), Q Lanczos iterations (about 35 at p = 60):
 
@@ -130,6 +132,7 @@ class FKKMeans(FKKMeansBase):
     max_clusters: MostClusters = None
     dtype: Precision = "float64"
     clusters: Clusters = "coreset"
+    n_centers: Annotated[int, Field(ge=1)] | None = None
 
     client: ClassVar = FKKMeansClient
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"kernel k-means": {}}

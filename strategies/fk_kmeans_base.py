@@ -107,12 +107,12 @@ class FKKMeansBase(KMeansStrategy):
                 allowed = sampled if member.sampled is None else min(sampled, member.sampled)
                 members[place] = replace(member, sampled=allowed)
             budgets.append(most - min(sampled, CORESET_SIZE) * (s + 1))
-        numbers, points = min(budgets), self.coreset_size
+        numbers, centers = min(budgets), self.n_centers
         if self.clusters == "lloyd":
-            points = points or max(k + 1, min(self.most_centers, numbers // 3 // (MOST_ROUNDS * (s + 2))))
-            numbers -= embedded_floats(points, s)[0]
+            centers = centers or max(k + 1, min(self.most_centers, numbers // 3 // (MOST_ROUNDS * (s + 2))))
+            numbers -= embedded_floats(centers, s)[0]
         drawn, iterations = self._most_features(numbers)
-        own = replace(self, n_features=drawn, iterations=iterations, coreset_size=points)  # type: ignore[type-var]
+        own = replace(self, n_features=drawn, iterations=iterations, n_centers=centers)  # type: ignore[type-var]
         return own, members, numbers
 
     def _most_features(self, numbers: int) -> tuple[int, int]:

@@ -209,17 +209,25 @@ class CoresetStrategy(ClusteringStrategy):
 
     coreset_size: int | None
     clusters: Clusters
+    n_centers: int | None
+
+    def check_clusters(self) -> None:
+        """Raise InputError also for a size that the way of finding clusters has no use for."""
+        super().check_clusters()
+        unused, clusters = ("coreset_size", "coreset") if self.clusters == "lloyd" else ("n_centers", "lloyd")
+        if (size := getattr(self, unused)) is not None:
+            raise InputError(f'{unused} = {size} has a meaning only with clusters = "{clusters}"')
 
     @property
     def most_centers(self) -> int:
         """Largest number of centres of all rows, if clusters are found by sums."""
-        return self.coreset_size or max(FEWEST_CENTERS, CENTERS_PER_CLUSTER * self.most_clusters)
+        return self.n_centers or max(FEWEST_CENTERS, CENTERS_PER_CLUSTER * self.most_clusters)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that every client has rows for the clusters, and that sites allow the coreset's size."""
         super().check_cohort(cohort)
         if self.clusters == "lloyd":
-            check_at_most("n_clusters", self.most_clusters_of(cohort), self.most_centers, "coreset_size = ")
+            check_at_most("n_clusters", self.most_clusters_of(cohort), self.most_centers, "n_centers = ")
             return
         for member in cohort:
             rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"

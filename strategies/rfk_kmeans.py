@@ -26,7 +26,7 @@ class RFKKMeans(KMeansStrategy):
 
     - `n_clusters`: k; "auto": by the largest silhouette on the coreset, see `FKKMeans`.
     - `n_features`: D, also the dimensions of the clustered points.
-    - `kernel`, `coreset_size`, `features`, `frequencies`, `max_clusters`, `clusters`: As for `FKKMeans`.
+    - `kernel`, `coreset_size`, `features`, `frequencies`, `max_clusters`, `clusters`, `n_centers`: as for `FKKMeans`.
 
     Costs: those of the width (`fedkernel.kernel_width.width_rounds`), 1 round for the features, 3 for the k-means, 5 by
     sums, whose floats are those of D dimensions. Memory: a client needs n_m D floats.
@@ -40,6 +40,7 @@ class RFKKMeans(KMeansStrategy):
     frequencies: Frequencies = "orthogonal"
     max_clusters: MostClusters = None
     clusters: Clusters = "coreset"
+    n_centers: Annotated[int, Field(ge=1)] | None = None
 
     client: ClassVar = FKKMeansClient
     tags: ClassVar = dataclasses.replace(KMeansStrategy.tags, orthonormal=False)

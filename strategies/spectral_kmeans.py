@@ -36,7 +36,7 @@ Components = Annotated[
 class SpectralKMeans(CoresetStrategy):
     """Spectral clustering: distributed k-means of the rows' coordinates along kernel principal components.
 
-    - `n_clusters`, `max_clusters`, `coreset_size`, `clusters`: as for `FKKMeans`.
+    - `n_clusters`, `max_clusters`, `coreset_size`, `clusters`, `n_centers`: as for `FKKMeans`.
     - `components`: strategy of the components, DisKPCA or UniformKPCA; in a configuration a table, in which `n_samples`
       or `solver` selects UniformKPCA.
 
@@ -49,6 +49,7 @@ class SpectralKMeans(CoresetStrategy):
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     max_clusters: MostClusters = None
     clusters: Clusters = "coreset"
+    n_centers: Annotated[int, Field(ge=1)] | None = None
 
     client: ClassVar = SpectralKMeansClient
     central_fields: ClassVar[tuple[str, ...]] = (

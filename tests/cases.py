@@ -139,6 +139,7 @@ def exact(name: str, strategy: Any, scaled: Any = None) -> Case:
 
 
 K, D, T, CORESET = 3, 10, 2, 30
+SIZES: dict[str, Any] = {"coreset": {"coreset_size": CORESET}, "lloyd": {"n_centers": CORESET}}
 
 
 def clustering_floats(s: int, summed: bool) -> tuple[int, int]:
@@ -155,7 +156,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
     """
     summed = "clusters" in fields
     fields = {"n_components": K} | fields
-    strategy = strategies.FKKMeans(K, n_features=D, iterations=T, coreset_size=CORESET, **fields)
+    strategy = strategies.FKKMeans(K, n_features=D, iterations=T, **SIZES[fields.get("clusters", "coreset")], **fields)
 
     def iterations(result: Any) -> list[tuple[int, int]]:
         """Return r_t and Q_t."""
@@ -194,7 +195,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
 
 def rfk_kmeans(name: str, **fields: Any) -> Case:
     """Moments, and the k-means of D dimensions."""
-    strategy = strategies.RFKKMeans(K, n_features=D, coreset_size=CORESET, **fields)
+    strategy = strategies.RFKKMeans(K, n_features=D, **SIZES[fields.get("clusters", "coreset")], **fields)
     return Case(
         name,
         strategy,
@@ -310,7 +311,7 @@ def spectral_kmeans(name: str, components: Case, clusters: Any) -> Case:
     """The components' floats, and the k-means of k dimensions."""
 
     def strategy(components: Any) -> Any:
-        return strategies.SpectralKMeans(K, components, coreset_size=CORESET, clusters=clusters)
+        return strategies.SpectralKMeans(K, components, clusters=clusters, **SIZES[clusters])
 
     tags = components.pair.tags
     return Case(

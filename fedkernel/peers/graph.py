@@ -7,14 +7,16 @@
 | `full` | every pair of nodes | |
 | `grid` | beside and below each other, row by row | `rows`, `columns`; None: as close to a square as n allows |
 | `random-geometric` | points at random in the unit square, no farther apart than `radius` | `radius`, `seed` |
+| `edges` | as listed | `edges`: pairs of nodes |
 | `file` | as `path` says: .graphml, or an edge list: a line per edge, its nodes' numbers, # before comments | `path` |
 
 As a strategy's field, declared as `Graph`, a kind alone stands for the topology with its defaults: ``graph = "ring"``,
-or ``graph = {kind = "grid", rows = 4}``.
+or ``graph = {kind = "grid", rows = 4}``. A list of edges stands for itself, ``graph = [[0, 1], [0, 2]]``, and so does a
+graph of networkx.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
@@ -37,10 +39,11 @@ _USED_BY: Mapping[str, str] = MappingProxyType(
         "columns": "grid",
         "radius": "random-geometric",
         "seed": "random-geometric",
+        "edges": "edges",
         "path": "file",
     }
 )
-_NEEDED: Mapping[str, str] = MappingProxyType({"random-geometric": "radius", "file": "path"})
+_NEEDED: Mapping[str, str] = MappingProxyType({"random-geometric": "radius", "edges": "edges", "file": "path"})
 _DAMAGED = (ParseError, KeyError, OSError, TypeError, ValueError)
 
 
@@ -49,16 +52,17 @@ class Topology:
     """Specification of a communication graph, from a ``graph`` table.
 
     This module's docstring has the kinds and their parameters. `neighbors` is less than the number of nodes, `rows`
-    times `columns` is that number, with None computed, and `radius` is a distance in the unit square. `radius` and
-    `path` are required by their kinds; `seed` is 0 by default.
+    times `columns` is that number, with None computed, and `radius` is a distance in the unit square. `radius`,
+    `edges` and `path` are required by their kinds; `seed` is 0 by default.
     """
 
-    kind: Literal["ring", "star", "full", "grid", "random-geometric", "file"] = "ring"
+    kind: Literal["ring", "star", "full", "grid", "random-geometric", "edges", "file"] = "ring"
     neighbors: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
     rows: PositiveInt | None = None
     columns: PositiveInt | None = None
     radius: PositiveFloat | None = None
     seed: NonNegativeInt | None = None
+    edges: tuple[tuple[NonNegativeInt, NonNegativeInt], ...] | None = None
     path: str | None = None
 
     def __post_init__(self) -> None:
@@ -71,21 +75,33 @@ class Topology:
             raise InputError(f"graph: kind = {self.kind!r} needs {needed}")
 
 
-def _from_kind(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
+def _table_of(value: Any) -> Any:
+    """Return the table for a kind, a list of edges or a graph of networkx; tables and topologies unchanged."""
+    if isinstance(value, Topology | Mapping):
+        return value
+    if isinstance(value, str):
+        return {"kind": value}
+    edges = getattr(value, "edges", value)
+    if not isinstance(edges, Iterable):
+        raise ValueError(f"{value!r} is no graph; allowed: a kind such as 'ring', a table, or a list of edges")
+    return {"kind": "edges", "edges": list(edges)}
 
 
-Graph: TypeAlias = Annotated[Topology, BeforeValidator(_from_kind)]
-"""Type of a strategy's field that takes a `Topology`, its table, or its kind alone."""
+Graph: TypeAlias = Annotated[Topology, BeforeValidator(_table_of)]
+"""Type of a strategy's field that takes a `Topology`, its table, its kind alone, or its edges."""
 
 
 def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
     """Return the sorted neighbours of each of n nodes; InputError if the graph does not fit n, or is split."""
     if n < 1:
         raise InputError(f"n = {n}, but a graph must have at least 1 node")
-    graph = _read(str(spec.path), n) if spec.kind == "file" else _make(spec, n)
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
+    if spec.kind in ("edges", "file"):
+        given = nx.Graph(spec.edges) if spec.edges is not None else _read(str(spec.path))
+        graph = _checked(given, n, _graph_name(spec))
+    else:
+        graph = _make(spec, n)
     if not nx.is_connected(graph):
         parts = nx.number_connected_components(graph)
         raise InputError(f"{_graph_name(spec)} with {n} nodes is not connected but falls into {parts} parts")
@@ -136,9 +152,12 @@ def _graph(adjacent: Neighbours) -> Any:
 
 
 def _graph_name(spec: Topology) -> str:
-    return {"file": f"the graph in {spec.path}", "random-geometric": f"the graph of radius {spec.radius}"}.get(
-        spec.kind, f"the graph {spec.kind!r}"
-    )
+    names = {
+        "file": f"the graph in {spec.path}",
+        "edges": "the graph of edges",
+        "random-geometric": f"the graph of radius {spec.radius}",
+    }
+    return names.get(spec.kind, f"the graph {spec.kind!r}")
 
 
 def _make(spec: Topology, n: int) -> Any:
@@ -173,28 +192,34 @@ def _sides(spec: Topology, n: int) -> tuple[int, int]:
     return rows, columns
 
 
-def _read(path: str, n: int) -> Any:
-    """Read a graph from a file, and check that its nodes are 0 to n - 1."""
+def _read(path: str) -> Any:
+    """Read a graph from a file."""
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     try:
-        graph = nx.read_graphml(path, node_type=int) if path.lower().endswith(".graphml") else _edge_list(path)
+        return nx.read_graphml(path, node_type=int) if path.lower().endswith(".graphml") else _edge_list(path)
     except FileNotFoundError:
         raise InputError(f"there is no graph file {path}") from None
     except (nx.NetworkXException, *_DAMAGED) as error:
         kind = f"graph of numbered nodes, .graphml or edge list ({type(error).__name__})"
         raise InputError(f"{path} is damaged or is no {kind}") from None
+
+
+def _checked(graph: Any, n: int, name: str) -> Any:
+    """Return a graph whose nodes are 0 to n - 1; InputError, with the graph's name, for any other."""
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     if graph.is_directed():
-        raise InputError(f"the graph in {path} is directed, but must be undirected: letters go both ways along an edge")
+        raise InputError(f"{name} is directed, but must be undirected: letters go both ways along an edge")
     if nx.number_of_selfloops(graph):
         node = min(node for node, _ in nx.selfloop_edges(graph))
-        raise InputError(f"the graph in {path} has an edge from node {node} to itself")
+        raise InputError(f"{name} has an edge from node {node} to itself")
     if n == 1 and not graph:
         graph.add_node(0)  # an edge list of one node is empty
     if len(graph) != n:
-        raise InputError(f"the graph in {path} has {len(graph)} nodes, but must have {n}")
+        raise InputError(f"{name} has {len(graph)} nodes, but must have {n}")
     if strangers := sorted(set(graph) - set(range(n))):
-        raise InputError(f"the graph in {path} has a node {strangers[0]}, but its nodes must be 0 to {n - 1}")
+        raise InputError(f"{name} has a node {strangers[0]}, but its nodes must be 0 to {n - 1}")
     return nx.Graph(graph)
 
 

@@ -169,6 +169,12 @@ def test_graphml_that_is_no_graph_of_the_nodes_is_refused(tmp_path):
         ({"kind": "grid", "rows": 2, "columns": 2}, 6, "rows = 2, columns = 2, but the grid must have 6 nodes"),
         ({"kind": "random-geometric", "radius": 0.01}, 6, "of radius 0.01 with 6 nodes is not connected"),
         ({"kind": "full"}, 0, "must have at least 1"),
+        ({"kind": "edges"}, 6, "kind = 'edges' needs edges"),
+        ({"kind": "edges", "edges": [[0, 1], [1, 2, 3]]}, 6, "edges.1 = [1, 2, 3]: input should"),
+        ({"kind": "edges", "edges": [[0, -1]]}, 6, "edges.0.1 = -1: input should be greater than or equal to 0"),
+        ({"kind": "edges", "edges": [[0, 1], [2, 3]]}, 4, "the graph of edges with 4 nodes is not connected"),
+        ({"kind": "edges", "edges": [[0, 1]]}, 3, "the graph of edges has 2 nodes, but must have 3"),
+        ({"kind": "edges", "edges": [[0, 1], [1, 1]]}, 2, "the graph of edges has an edge from node 1 to itself"),
     ],
 )
 def test_a_table_that_makes_no_sense_or_no_graph_of_n_nodes_is_refused(table, n, sentence):
@@ -176,7 +182,7 @@ def test_a_table_that_makes_no_sense_or_no_graph_of_n_nodes_is_refused(table, n,
         neighbours(Topology(**table), n)
 
 
-def test_a_strategy_takes_a_kind_a_table_or_a_topology():
+def test_a_strategy_takes_a_kind_a_table_a_topology_or_edges():
     @value_object()
     class Uses:
         graph: Graph = Topology("ring")
@@ -184,6 +190,10 @@ def test_a_strategy_takes_a_kind_a_table_or_a_topology():
     assert Uses().graph == Topology("ring")
     assert Uses(graph="star").graph == Topology("star")
     assert Uses(graph={"kind": "grid", "rows": 2}).graph == Topology("grid", rows=2)
+    for star in ([[0, 1], [0, 2], [0, 3]], nx.star_graph(3)):
+        assert neighbours(Uses(graph=star).graph, 4) == neighbours(Topology("star"), 4)
+    with pytest.raises(InputError, match="graph: 3 is no graph; allowed: a kind such as 'ring', a table, or a list of"):
+        Uses(graph=3)
     plain = pydantic.TypeAdapter(Topology).dump_python(Topology("ring", neighbors=4), mode="json")
     assert Uses(graph=plain).graph == Uses(graph=Topology("ring", neighbors=4)).graph
     with pytest.raises(InputError, match="graph = 'torus': input should be 'ring', 'star'"):

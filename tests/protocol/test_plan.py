@@ -164,7 +164,7 @@ VARIANTS = [
     (PeerVFedPCA(2, rounds=3, graph="star"), COLUMNS),
     (PeerVFedPCA(graph={"kind": "grid", "rows": 1}), COLUMNS),
     (FKKMeans(3, solver="lanczos", **FEW), ROWS),
-    (FKKMeans(3, 2, kernel=Laplacian(), penalty=0.0, clusters="lloyd", **FEW), ROWS),
+    (FKKMeans(3, 2, kernel=Laplacian(), penalty=0.0, n_features=10, iterations=3, clusters="lloyd", n_centers=9), ROWS),
     (FKKMeans(3, penalty=0.0, tol=0.5, solver="lanczos", **FEW), ROWS),
     (FKKMeans(3, penalty=0.0, cem=False, **FEW), ROWS),
     (FKKMeans(1, cem=False, n_features=4, iterations=3, tol=1e-15), ROWS),

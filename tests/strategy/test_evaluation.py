@@ -189,8 +189,11 @@ def test_a_number_of_clusters_that_is_the_limit_says_so_and_that_there_may_be_no
     rng = np.random.default_rng(0)
     result = strategies.RFKKMeans("auto", 100, max_clusters=4).fit(np.array_split(rng.standard_normal((200, 8)), 2))
     assert "there may be no clusters" in result.findings[0]
-    with pytest.raises(InputError, match=r'max_clusters = 5 has a meaning only with n_clusters = "auto"'):
-        strategies.RFKKMeans(3, max_clusters=5)
+    for name, setting in (("max_clusters", 'n_clusters = "auto"'), ("n_centers", 'clusters = "lloyd"')):
+        with pytest.raises(InputError, match=f"{name} = 5 has a meaning only with {setting}"):
+            strategies.RFKKMeans(3, **{name: 5})
+    with pytest.raises(InputError, match='coreset_size = 5 has a meaning only with clusters = "coreset"'):
+        strategies.SpectralKMeans(3, coreset_size=5, clusters="lloyd")
 
 
 @pytest.mark.parametrize("load", in_turn(LOADERS, every=2))
