@@ -68,6 +68,7 @@ def table_of(schema: Mapping[str, Any]) -> str:
         if each.get("default") not in (None, "", [], {}) and not isinstance(each["default"], dict):
             default = f"`{json.dumps(each['default'])}`"
         meaning = re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", each.get("description", ""))
+        meaning = meaning.replace("None:", "left out:")  # TOML has no None
         cells = f"`{key}`", words_of(each), default, meaning
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
@@ -92,8 +93,9 @@ def configuration() -> str:
             keys.setdefault(name, []).append(f"[[{key}]]" if each.get("type") == "array" else f"[{key}]")
     head = """# An experiment's TOML file
 
-Written from the schema that `fedkernel schema` prints for editors. How the parts are used:
-[experiments](../how-to/experiments.md).
+All keys of an experiment's file, from the schema that `fedkernel schema` prints for editors.
+[Experiments](../how-to/experiments.md) shows how they are used. A dotted path is a key within a table, such as
+`partition.clients`.
 
 ## Keys of the file
 
