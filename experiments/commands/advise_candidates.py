@@ -121,21 +121,13 @@ class Candidate:
         return (clusters if self.goals == CLUSTERS_ONLY else components) | settings
 
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
-        """Return the strategy, with 1 for a width by rule; InputError where settings do not fit the situation."""
+        """Return the strategy; InputError where settings do not fit the situation."""
         parameters = self.parameters(situation)
         if any(values_of("share_rows", parameters)) and not situation.share_rows:
             raise InputError("this method sends raw rows; pass --share-rows to allow it")
-        strategy = self.kind(**_settled(parameters))
+        strategy = self.kind(**parameters)
         strategy.check_cohort(situation.cohort)
         return strategy
-
-
-def _settled(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters with a number in place of a rule-based width."""
-    return {
-        name: {"type": "rbf", "gamma": 1.0} if value == RBF else _settled(value) if isinstance(value, dict) else value
-        for name, value in parameters.items()
-    }
 
 
 CANDIDATES: tuple[Candidate, ...] = (
@@ -216,7 +208,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "centroid k-means, local",
         "CentroidKMeans",
         {"centroids": "local"},
-        "no row leaves, 6 rounds, clusters as good as FK k-means', for at most half of its floats",
+        "no row leaves, 4 rounds, clusters as good as FK k-means', for at most half of its floats",
         condition="means of a few rows may leave",
         goals=CLUSTERS_ONLY,
     ),
@@ -239,7 +231,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "RFK k-means",
         "RFKKMeans",
         {"n_features": 200},
-        "6 rounds, no row leaves; clusters as good as FK k-means' at equal floats, or better",
+        "4 rounds, no row leaves; clusters as good as FK k-means' at equal floats, or better",
         goals=CLUSTERS_ONLY,
     ),
     Candidate(
@@ -332,8 +324,8 @@ def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
     if situation.goal not in candidate.goals:
         return Advice(candidate, f"finds {' and '.join(candidate.goals)}, not {situation.goal}")
     try:
-        strategy = candidate.strategy(situation)
-        return Advice(candidate, "", strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0))
+        strategy, cohort = candidate.strategy(situation), situation.cohort
+        return Advice(candidate, "", strategy.forecast_of_run(cohort), strategy.plan_of_run(len(cohort), 0))
     except InputError as error:
         return Advice(candidate, str(error))
 
