@@ -208,7 +208,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "centroid k-means, local",
         "CentroidKMeans",
         {"centroids": "local"},
-        "no row leaves, 4 rounds, clusters as good as FK k-means', for at most half of its floats",
+        "no row leaves, 4 rounds, clusters on most sets as good as FK k-means', for at most half of its floats",
         condition="means of a few rows may leave",
         goals=CLUSTERS_ONLY,
     ),
