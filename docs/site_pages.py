@@ -101,11 +101,20 @@ All keys of an experiment's file, from the schema that `fedkernel schema` prints
 
 """
     sections = [head + table_of(schema)]
+    groups: dict[str, list[str]] = {}
     for name, of in keys.items():
-        table = schema["$defs"][name]
-        more = inspect.cleandoc(MODULES[name].__doc__).partition("\n")[2] if name in MODULES else ""
-        head = f"## `{'`, `'.join(of)}`: {name}\n\n{table['description']}\n"
-        sections.append("\n".join([head, table_of(table), f"{more}\n"]))
+        groups.setdefault("`, `".join(of), []).append(name)
+    for of, names in groups.items():
+        tables = {name: schema["$defs"][name] for name in names}
+        first, *others = (table["properties"] for table in tables.values())
+        common = {key: each for key, each in first.items() if others and all(it.get(key) == each for it in others)}
+        if common:
+            sections.append(f"## `{of}`: keys of all kinds\n\n{table_of({**tables[names[0]], 'properties': common})}")
+        for name, table in tables.items():
+            more = inspect.cleandoc(MODULES[name].__doc__).partition("\n")[2] if name in MODULES else ""
+            own = {key: each for key, each in table["properties"].items() if key not in common}
+            head = f"## `{of}`: {name}\n\n{table['description']}\n"
+            sections.append("\n".join([head, table_of({**table, "properties": own}), f"{more}\n"]))
     return "\n".join(sections)
 
 
