@@ -68,6 +68,7 @@ def table_of(schema: Mapping[str, Any]) -> str:
         if each.get("default") not in (None, "", [], {}) and not isinstance(each["default"], dict):
             default = f"`{json.dumps(each['default'])}`"
         meaning = re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", each.get("description", ""))
+        meaning = meaning.replace("None:", "left out:")  # TOML has no None
         cells = f"`{key}`", words_of(each), default, meaning
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
@@ -92,18 +93,28 @@ def configuration() -> str:
             keys.setdefault(name, []).append(f"[[{key}]]" if each.get("type") == "array" else f"[{key}]")
     head = """# An experiment's TOML file
 
-Written from the schema that `fedkernel schema` prints for editors. How the parts are used:
-[experiments](../how-to/experiments.md).
+All keys of an experiment's file, from the schema that `fedkernel schema` prints for editors.
+[Experiments](../how-to/experiments.md) shows how they are used. A dotted path is a key within a table, such as
+`partition.clients`.
 
 ## Keys of the file
 
 """
     sections = [head + table_of(schema)]
+    groups: dict[str, list[str]] = {}
     for name, of in keys.items():
-        table = schema["$defs"][name]
-        more = inspect.cleandoc(MODULES[name].__doc__).partition("\n")[2] if name in MODULES else ""
-        head = f"## `{'`, `'.join(of)}`: {name}\n\n{table['description']}\n"
-        sections.append("\n".join([head, table_of(table), f"{more}\n"]))
+        groups.setdefault("`, `".join(of), []).append(name)
+    for of, names in groups.items():
+        tables = {name: schema["$defs"][name] for name in names}
+        first, *others = (table["properties"] for table in tables.values())
+        common = {key: each for key, each in first.items() if others and all(it.get(key) == each for it in others)}
+        if common:
+            sections.append(f"## `{of}`: keys of all kinds\n\n{table_of({**tables[names[0]], 'properties': common})}")
+        for name, table in tables.items():
+            more = inspect.cleandoc(MODULES[name].__doc__).partition("\n")[2] if name in MODULES else ""
+            own = {key: each for key, each in table["properties"].items() if key not in common}
+            head = f"## `{of}`: {name}\n\n{table['description']}\n"
+            sections.append("\n".join([head, table_of({**table, "properties": own}), f"{more}\n"]))
     return "\n".join(sections)
 
 

@@ -59,14 +59,16 @@ class Comparison(ClaimCriteria):
     """Criterion on the ratio or difference of two methods' figures with the same seed, mean over seeds.
 
     - `metric`: name of the figures.
-    - `of`, `to`: names of the two methods, the latter divided by or subtracted; several only with `at`.
+    - `of`, `to`: names of the two methods: `of` is divided by `to`, or `to` is subtracted from it. Several names only
+      with `at`.
     - `where_of`, `where_to`: as `where`, for one side only. Settings are compared that have the values of all other
       parameters in common.
-    - `best`: on each side only the setting counts where its metric is best on average.
-    - `at`: a metric, such as ``floats_up``, or several to add up: the two methods are compared at its equal values.
-      `to` makes a curve for each seed, interpolated on logarithmic axes at the value of `of`. Settings of `of` beyond
-      the curve's ends with any seed do not count.
-    - `along`: with `at`, the swept parameters by dotted path that make the curve; methods in a list `to` make one too.
+    - `best`: on each side only the setting counts whose metric is best on average.
+    - `at`: a metric, such as ``floats_up``, or several to add up: the two methods are compared at its equal values. The
+      settings of `to` make a curve for each seed, which is interpolated on logarithmic axes at the value of `of`.
+      Settings of `of` that lie beyond the curve's ends with any seed do not count.
+    - `along`: with `at`, the swept parameters by dotted path that make the curve; a list of methods in `to` makes one,
+      too.
     - `iteration`: the metric of `of` is its value in the rounds at this outer iteration, in place of that at the end.
     """
 

@@ -80,7 +80,7 @@ class ClaimCriteria(pydantic.BaseModel, ABC):
       that the experiment only has a stand-in for: the number is shown, and decides nothing.
     - `why`: a remark after the numbers; required of untestable sentences.
     - `where`: only runs with these values of swept parameters count.
-    - `at_most`, `at_least`: inclusive limits; one of them is required.
+    - `at_most`, `at_least`: limits, which are themselves allowed; one of `at_most` and `at_least` is required.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -121,21 +121,13 @@ class Candidate:
         return (clusters if self.goals == CLUSTERS_ONLY else components) | settings
 
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
-        """Return the strategy, with 1 for a width by rule; InputError where settings do not fit the situation."""
+        """Return the strategy; InputError where settings do not fit the situation."""
         parameters = self.parameters(situation)
         if any(values_of("share_rows", parameters)) and not situation.share_rows:
             raise InputError("this method sends raw rows; pass --share-rows to allow it")
-        strategy = self.kind(**_settled(parameters))
+        strategy = self.kind(**parameters)
         strategy.check_cohort(situation.cohort)
         return strategy
-
-
-def _settled(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters with a number in place of a rule-based width."""
-    return {
-        name: {"type": "rbf", "gamma": 1.0} if value == RBF else _settled(value) if isinstance(value, dict) else value
-        for name, value in parameters.items()
-    }
 
 
 CANDIDATES: tuple[Candidate, ...] = (
@@ -144,7 +136,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "DKPCA, inner products",
         "DKPCA",
         {"kernel": RBF, "local_components": _all_directions, "center": True, "upload": "inner products"},
-        "one round, exact for any RBF width, fewer floats than eigenpairs as near",
+        "one round, exact for any RBF width, for fewer floats than eigenpairs that come as near",
         condition=f"parts have {NARROW_COLUMNS} columns or fewer, and a kernel matrix of all rows fits into memory",
         is_recommended=lambda situation: situation.widest <= NARROW_COLUMNS and situation.kernel_matrix_fits,
         goals=BOTH_GOALS,
@@ -162,7 +154,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "DKPCA, linear",
         "DKPCA",
         {"local_components": _all_directions, "center": True},
-        "one round, exact, no matrix of rows by rows; where linear components will do",
+        "one round, exact, without a matrix of rows by rows; where linear components will do",
         condition="a kernel matrix of all rows does not fit into memory",
         goals=BOTH_GOALS,
     ),
@@ -170,53 +162,53 @@ CANDIDATES: tuple[Candidate, ...] = (
         "VFedPCA, exact",
         "VFedPCA",
         {},
-        "where linear components will do and parts are much wider than long: exact by 16 rounds of k vectors",
+        "exact in some 16 rounds of k vectors; where linear components will do, and columns are many more than rows",
     ),
     Candidate(
         "VFedPCA",
         "VFedPCA",
         PAPER_SETTINGS,
-        "to reproduce its paper: never as near as one round of DKPCA",
+        "to reproduce its paper; never as near as one round of DKPCA",
     ),
     Candidate(
         "VFedAKPCA",
         "VFedAKPCA",
         {"kernel": RBF, **PAPER_SETTINGS},
-        "to reproduce its paper: local kernels are not that of all columns",
+        "to reproduce its paper; the sum of the sites' kernels is not the kernel of all columns",
     ),
     # rows are divided
     Candidate(
         "centroid KPCA, local",
         "CentroidKPCA",
         {"kernel": RBF, "centroids": "local"},
-        "no row leaves, 3 rounds, and local centres are better landmarks than as many rows",
+        "no row leaves, 3 rounds, and local centres are better landmarks than the same number of rows",
         condition="means of a few rows may leave",
     ),
     Candidate(
         "centroid KPCA",
         "CentroidKPCA",
         {"kernel": RBF},
-        "only sums over all sites, and as near, for more floats",
+        "only sums over all sites are needed; as near, for more floats",
         condition="sums alone may leave",
     ),
     Candidate(
         "disKPCA",
         "DisKPCA",
         {"kernel": RBF, "share_rows": True},
-        "7 rounds for any number of rows, and a stated multiple of the least error",
+        "7 rounds for any number of rows, and an error within a stated factor of the least",
         condition="rows may leave",
     ),
     Candidate(
         "uniform landmarks",
         "UniformKPCA",
         {"kernel": RBF, "share_rows": True},
-        "disKPCA's rival: 3 rounds, on these data as near for as many floats",
+        "disKPCA's rival: 3 rounds; on these data as near, for as many floats",
     ),
     Candidate(
         "centroid k-means, local",
         "CentroidKMeans",
         {"centroids": "local"},
-        "no row leaves, 6 rounds, clusters as good as FK k-means', for half of its floats at most",
+        "no row leaves, 4 rounds, clusters on most sets as good as FK k-means', for at most half of its floats",
         condition="means of a few rows may leave",
         goals=CLUSTERS_ONLY,
     ),
@@ -224,7 +216,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "centroid k-means",
         "CentroidKMeans",
         {},
-        "only sums over all sites; clusters about as good, for more floats",
+        "only sums over all sites are needed; clusters about as good, for more floats",
         condition="sums alone may leave",
         goals=CLUSTERS_ONLY,
     ),
@@ -232,14 +224,14 @@ CANDIDATES: tuple[Candidate, ...] = (
         "FK k-means",
         "FKKMeans",
         {},
-        "for coordinates: nearer to the best of their rank than random features drawn once; no row leaves",
+        "for coordinates: nearer to the best of their rank than random features that are drawn once; no row leaves",
         goals=CLUSTERS_ONLY,
     ),
     Candidate(
         "RFK k-means",
         "RFKKMeans",
         {"n_features": 200},
-        "6 rounds, no row leaves; clusters as good as FK k-means' at equal floats, or better",
+        "4 rounds, no row leaves; clusters as good as FK k-means' at equal floats, or better",
         goals=CLUSTERS_ONLY,
     ),
     Candidate(
@@ -268,13 +260,13 @@ CANDIDATES: tuple[Candidate, ...] = (
         "peers, neighbours",
         "PeerVFedPCA",
         {"graph": "ring", "merge": "eigenvalue"},
-        "to reproduce its paper: farther from the leading component than merging all",
+        "to reproduce its paper; farther from the leading component than a merge of all vectors",
     ),
     Candidate(
         "ADMM, rows",
         "ADMMKPCA",
         {"graph": "ring", "kernel": RBF, "share_rows": True},
-        "nearer than features, and less to send where those are more than columns",
+        "nearer than with features, and less to send if there are more features than columns",
         condition="rows are divided among peers, and may go to neighbours",
         is_recommended=lambda situation: situation.no_trusted_coordinator,
     ),
@@ -298,7 +290,7 @@ def rules() -> str:
     for candidate in CANDIDATES:
         peers = ", peers" if candidate.peers else ""
         what = f"{DIVIDED[candidate.kind.partition]}{peers}: {', '.join(candidate.goals)}"
-        where = candidate.condition or "*named*"
+        where = candidate.condition or "*only if named*"
         lines.append(f"| {what} | {candidate.name} | {where} | {candidate.reason} |")
     return "\n".join(lines) + "\n"
 
@@ -332,8 +324,8 @@ def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
     if situation.goal not in candidate.goals:
         return Advice(candidate, f"finds {' and '.join(candidate.goals)}, not {situation.goal}")
     try:
-        strategy = candidate.strategy(situation)
-        return Advice(candidate, "", strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0))
+        strategy, cohort = candidate.strategy(situation), situation.cohort
+        return Advice(candidate, "", strategy.forecast_of_run(cohort), strategy.plan_of_run(len(cohort), 0))
     except InputError as error:
         return Advice(candidate, str(error))
 

@@ -58,25 +58,25 @@ class Experiment(pydantic.BaseModel):
     - `wire`: type of arrays in the methods' messages: float32 takes half of the bytes and rounds each entry by 6e-8.
       Sites that hold their own data approve it with the study.
     - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes.
-    - `privacy`: noise on these sums, for differential privacy.
+    - `privacy`: noise on the masked sums, for differential privacy.
     - `folder`: base of relative paths of data: an absolute path, by default the folder of the file.
     - `data`: a data set, files or sites; relative paths count from `folder`.
     - `partition`: division of a data set among clients.
     - `prepare`: preparation of the clients' tables before the method, by the sites together.
-    - `strategy`: federated methods, as a table each.
-    - `baseline`: methods to compare these with.
-    - `sweep`: by dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the
-      values to run through; several sweeps are combined.
-    - `case`: values that go together, by dotted path, such as a data set and its kernel. Each is combined with the
+    - `strategy`: federated methods, a table for each.
+    - `baseline`: methods to compare the strategies with, a table for each.
+    - `sweep`: lists of values to run through, by dotted path (``partition.clients``, ``strategy.NAME.n_components``,
+      ``strategy.*.rounds``). Several sweeps are combined: each value of one with each of the others.
+    - `case`: values that go together, by dotted path, such as a data set and its kernel. Each case is combined with the
       sweeps; tables and figures name a case by its first value, which may be a name, ``case = "..."``. Cases of several
-      kinds, ``[[case.KIND]]``, are combined with each other too.
+      kinds, ``[[case.KIND]]``, are combined with each other, too.
     - `report`: figures and metrics of the report.
     - `paper`: the paper's result that the experiment repeats.
     - `claim`: sentences of a paper to check against the runs.
-    - `quick`: changes by ``--quick``, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled set, fewer
-      rounds and settings.
-    - `rehearsal`: whether these changes were made: claims about settings that are then missing are not testable, and no
-      error.
+    - `quick`: changes that ``--quick`` makes, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled
+      set, fewer rounds and settings.
+    - `rehearsal`: whether the changes of `quick` were made. Claims about settings that are then missing are not
+      testable and no error.
     """
 
     model_config = STRICT

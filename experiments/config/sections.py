@@ -152,12 +152,13 @@ class ReportOptions(pydantic.BaseModel):
     """Table ``[report]``: figures and metrics of the report.
 
     - `plots`: whether figures are drawn, into ``plots/`` and the page.
-    - `metric`: metric of the console's table and the figures; by default, and where no run has it, the error, or else
-      of simplified_silhouette, nmi, ari and stability the first that any run has, or else the first metric.
+    - `metric`: metric of the console's table and the figures. By default, and if no run has it, it is the error;
+      without an error the first of simplified_silhouette, nmi, ari and stability that any run has, or else the first
+      metric.
     - `also`: further metrics to draw against each swept number, counts of a run such as ``seconds`` included; metrics
       of the answer are drawn against floats and rounds, too.
-    - `by_iteration`: values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is the
-      upload of all clients in the rounds of an iteration.
+    - `by_iteration`: values of the rounds to draw against the outer iteration t, one figure for each; ``floats_up`` is
+      the upload of all clients in the rounds of an iteration.
     - `images`: whether the columns are the pixels of square images, and components of divided columns are drawn as
       images. Runs that were finished without this option have none.
     - `rows`: whether the rows are drawn along each method's first two components, with the first seed; by default where

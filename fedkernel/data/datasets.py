@@ -71,19 +71,19 @@ class DataSpec:
 
     Rows are chosen first (`classes`, `rows` or `share`), then values are scaled, and then the table is `transposed`.
 
-    - `name`: as in the module's table, which docs/reference/configuration.md has, too.
+    - `name`: name or source of the set; a table of sources follows the keys in docs/reference/configuration.md.
     - `scale`: "none"; per column: "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or
       "center" (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay
       zeros).
-    - `rows`, `share`: keep so many rows, or a fraction of all, at least one, drawn at random from `seed`, in their
-      original order; None keeps all.
+    - `rows`: number of rows to keep, drawn at random from `seed`, in their original order; None: all.
+    - `share`: the same as a fraction of all rows; at least one is kept.
     - `classes`: keep the rows with these labels. Compared as text: 3 also finds the label "3".
     - `against_rest`: merge all labels into two classes: 1 for this label, 0 for the others.
-    - `seed`: of the subset, and of a generated set unless its options have a seed of their own; "run": each run's own
-      seed, so that repetitions of an experiment use different data.
+    - `seed`: seed of the choice of rows, and of a generated set unless its options have a seed of their own; "run":
+      each run's own seed, so that repetitions of an experiment use different data.
     - `options`: fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`, or arguments of a loader.
     - `sparse`: keep a sparse set as CSR. Scales other than "none" and "unit-norm" would fill the zeros and are refused.
-    - `transposed`: swap samples and features, without labels: a vertical partition then divides samples, and VFedPCA,
+    - `transposed`: swap samples and features, without labels. A vertical partition then divides samples, and VFedPCA,
       not centred, is PCA of a horizontal partition by the clients' (d, d) covariances.
     """
 

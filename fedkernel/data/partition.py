@@ -54,13 +54,15 @@ class PartitionSpec:
     """Specification of a partition, as in a `[partition]` table; JSON through `pydantic.TypeAdapter`.
 
     - `kind`: "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
-    - `method`: as in the module's table, which docs/reference/configuration.md has, too.
-    - `clients`: number of clients; None: given by the caller of `split`, `sizes` or `columns`.
-    - `seed`: of all random choices; None: given by the caller of `split`.
+    - `method`: way of dividing; a table of ways follows the keys in docs/reference/configuration.md.
+    - `clients`: number of clients; None: that of `sizes` or `columns`, or given by the caller of `split`.
+    - `seed`: seed of all random choices; None: given by the caller of `split`, in an experiment each run's own.
     - `shuffle`: permute the columns (rows) at random before they are cut.
-    - `sizes`, `columns`: columns (rows) per client; per client, the columns' positions (from 0) or names.
-    - `exponent`: of the rank, 1 / (a - 1) for a density x^-a of sizes; None: 1, for the disKPCA paper's a = 2.
-    - `alpha`: small: few labels per client, large: like iid. None: 0.5.
+    - `sizes`: with "sizes", the number of columns (rows) of each client.
+    - `columns`: with "columns", for each client the positions (from 0) or names of its columns.
+    - `exponent`: with "power", the exponent of the rank: 1 / (a - 1) for a density x^-a of sizes; None: 1, for the
+      disKPCA paper's a = 2.
+    - `alpha`: with "dirichlet", a small number gives each client few labels, a large one is like "iid"; None: 0.5.
     - `minimum`: least number of columns (rows) of a client with "random", "power" and "dirichlet"; None: 1.
     """
 

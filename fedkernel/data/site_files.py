@@ -46,9 +46,10 @@ class SiteFile:
     - `id`: the column of row ids, kept out of the table: unique texts or whole numbers.
     - `allowed`, `hidden`: the site policy's patterns, with ``*`` and ``?``, of columns for the table.
     - `drop`: columns to leave out.
-    - `delimiter`, `decimal`: of a .csv file: separator (``tab`` is one) and decimal mark ("." or ","). None: guessed.
-    - `encoding`: of a .csv file, by Python's name.
-    - `header`: of a .csv or .xlsx file: the row with the names, as a spreadsheet counts; None: 1.
+    - `delimiter`: separator of values in a .csv file, such as ; or ``tab``; None: guessed.
+    - `decimal`: decimal mark in a .csv file, "." or ","; None: guessed.
+    - `encoding`: encoding of a .csv file, by Python's name.
+    - `header`: row with the names in a .csv or .xlsx file, as a spreadsheet counts; None: 1.
     """
 
     path: str | os.PathLike[str]

@@ -1,27 +1,29 @@
 """Differential privacy of a run by noise on its sums: bounds of rows, the noise's size and its draws.
 
-Two sets of tables are neighbours if they differ by one row, added or removed at one site. What leaves in a run has
-(epsilon, delta)-differential privacy against the coordinator and ``colluders`` of the sites together, with the numbers
-of rows taken as public. For a replaced row it is (2 epsilon, (1 + exp(epsilon)) delta).
+Two sets of tables are neighbours if they differ by one row, added or removed at one site. All that leaves in a run, but
+for the numbers of rows, has (epsilon, delta)-differential privacy against the coordinator and ``colluders`` of the
+sites together. Numbers of rows are public. With them, the guarantee is that for a row replaced by another: (2 epsilon,
+(1 + exp(epsilon)) delta).
 
-Each row is shortened to the length ``radius``, a row of random features to length 1, so that it adds a bounded vector
-to each sum. Each site adds its share of discrete Gaussian noise before the masks; the shares of all sites but the
-colluders are enough. Together their standard deviation is the same multiple z of each sum's sensitivity; s sums are as
-one of multiple z / sqrt(s).
+Each row is shortened to the length ``radius``, a row of random features to length 1, so that it changes each sum by a
+bounded vector. Each site adds its share of discrete Gaussian noise before the masks. The shares of all sites but the
+colluders are enough: together they have the standard deviation z times the sensitivity, with the same z for every sum.
+So s sums are as private as one with z / sqrt(s).
 
 Not protected:
 
-- Numbers of rows, names of columns, computing times, and refusals. In such a run guards refuse nothing by the rows.
-- Against more colluding sites than ``colluders``; a site that only says that it adds noise counts as one.
+- Numbers of rows, names of columns, computing times, and refusals. So no guard refuses anything in such a run because
+  of the rows' values.
+- Rows against more colluding sites than ``colluders``. A site that only says that it adds noise counts as one.
 - Results that stay at a site, such as labels of its rows, from whoever reads the site's folder.
-- Rows, if the coordinator knows their units and radius from the rows themselves.
-- Runs together: their epsilons add up, which a site's ``limits.total.epsilon`` limits.
+- Rows by which units or ``radius`` were chosen: both must come from public knowledge.
+- Several runs together: their epsilons add up, and a site's ``limits.total.epsilon`` limits the total.
 
 Sources: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020; Kairouz, Liu, Steinke:
 The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021; Dong, Roth, Su:
-Gaussian Differential Privacy, JRSS B 84 (2022), corollary 3.3 (composition). The sum of discrete Gaussians is none, but
-at steps of 2^-34 of the sensitivity it differs by less than exp(-2^60), as does one from the continuous noise that is
-accounted for.
+Gaussian Differential Privacy, JRSS B 84 (2022), corollary 3.3 (composition). A sum of discrete Gaussians is not itself
+one. With steps of 2^-34 of the sensitivity it differs from one by less than exp(-2^60), and so does a discrete Gaussian
+from the continuous one for which epsilon is computed.
 """
 
 import json
@@ -58,11 +60,11 @@ INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privac
 class Privacy:
     """Differential privacy of a run.
 
-    - `epsilon`, `delta`: of all that leaves in the run: docs/explanation/privacy.md. With a large delta any
-      row might be shown.
+    - `epsilon`: privacy loss of the whole run, as docs/explanation/privacy.md defines it; smaller is more private.
+    - `delta`: additive part of the same guarantee. With a large one any row might be shown.
     - `radius`: length in L2 norm that longer rows are shortened to; from public knowledge, not from the rows.
     - `colluders`: most sites that may tell the coordinator their noise; a site that adds none is such a one.
-    - `releases`: number of sums that the budget is for; 0: those of the run's plan.
+    - `releases`: number of sums that share epsilon and delta; 0: those of the run's plan.
     """
 
     epsilon: Annotated[float, Field(ge=1e-3)]

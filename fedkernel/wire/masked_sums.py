@@ -1,35 +1,38 @@
 """Masks on replies that are only summed, which cancel in the sum over all sites and in no other.
 
-A reply leaves its site in fixed point (`fedkernel.numerics.fixed_point`), plus a mask for each other site: a ChaCha20
-keystream that the two sites share, added by the one with the lower number and subtracted by the other. Its key is by
-HKDF-SHA256 from X25519 of the two identities, whose public keys the study lists; its approval, or a site's pins, vouch
-for them. A key serves one message, so its nonce is constant: it is bound to both public keys, the study, the run, the
-round, the request, and all requests before. If a coordinator sends sites different requests, such as zeros to all but
-one, masks do not cancel.
+A site writes its reply in fixed point (`fedkernel.numerics.fixed_point`), and adds a mask for each other site: a
+ChaCha20 keystream that the two sites share, which the one with the lower number adds and the other subtracts. So the
+coordinator sees each reply as if its numbers were drawn at random, and the sum of all as it is.
 
-The coordinator sees one site's reply as if drawn, and the sum, which is no secret: it reveals of all sites together
-what a plain reply reveals of one. A site whose policy has ``sums = "masked"`` lets nothing but such sums leave. A
-refusal is of one site (a number is too large), and a coordinator could try which requests cause it: so the first
-refusal of a computed reply ends the run at the site, which can start ``study.attempts`` times.
+A mask's key is derived by HKDF-SHA256 from the X25519 secret of the two sites' identities. The study lists their public
+keys, and a site trusts these because it has approved the study or pinned them. Each key is used for one message, so the
+nonce is constant. The key is bound to both public keys, the study, the run, the round, the request, and all requests
+before. So if a coordinator sends sites different requests, such as zeros to all but one, the masks do not cancel.
+
+The sum is no secret: it reveals of all sites together what a plain reply reveals of one. A site whose policy has
+``sums = "masked"`` lets nothing but such sums leave. A site refuses to mask a number that is too large, and a
+coordinator could learn from refusals by trying requests. So the first refusal of a computed reply ends the run at the
+site, and a run can begin ``study.attempts`` times.
 
 Not protected:
 
-- Against all other sites together with the coordinator, or a thief of identities, who can take a site's masks off, also
-  from recorded replies.
-- Requests that differ by site: landmarks that one site knows, parts of a vector, letters. From there on masks are bound
-  to the round alone, and hide a reply only from a coordinator that follows the protocol. The policy refuses these.
-- If a site forgets which masks it has used. The record is in its folder (``--out``): a new folder, or one restored from
-  a backup, needs a new identity.
-- Last bits. The sum is exact, and its bits below those of the larger addends are of the smaller ones alone: who guesses
-  a small addend can check that.
+- A site against all other sites together with the coordinator, or against a thief of its identity. They can take its
+  masks off, also from recorded replies.
+- Replies to requests that differ by site, such as landmarks that one site has already, or parts of a vector. From there
+  on masks are bound to the run and round alone, and hide a reply only from a coordinator that follows the protocol. A
+  policy with ``sums = "masked"`` refuses such requests.
+- A site that forgets which masks it has used: the same mask on two replies shows their difference. The record is in the
+  site's folder (``--out``), so a new folder, or one restored from a backup, needs a new identity.
+- Last bits. The sum is exact, and its bits below those of the larger addends come from the smaller ones alone. Who
+  guesses a small addend can check the guess by them.
 - Sizes and computing times.
 
-The coordinator checks sizes and the sum, each site its own reply before it is masked. A lost site comes back with the
-same bytes, or the run ends.
+The coordinator checks sizes and the sum; each site checks its own reply before it is masked. A lost site comes back
+with the same bytes, or the run ends.
 
-The last word of each reply is a constant of the round, masked too. The sum of these shows that a reply is missing, came
-twice or is of another run (all but one in 2^64), not whose. A hash of the masked words shows what was altered by
-chance; alteration on purpose is the transport's task.
+The last word of each reply is a constant of the round, masked too. The sum of these words shows that a reply is
+missing, came twice or is of another run, though not whose; it misses one such fault in 2^64. A hash of the masked words
+shows bytes that were altered by chance. Against alteration on purpose there is the transport.
 """
 
 import hashlib

@@ -21,17 +21,26 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "privacy.m
 
 HEAD = """# What attacks recover
 
-What a coordinator or a peer can recover of a site's table, what stops that, and what remains: first what holds for all
-pairs, then cards of [attacks](#attacks) on each. What preparing raw tables tells, before any pair begins, is in
-[preparing.md](../how-to/preparing.md).
+What can a coordinator or a peer recover of a site's table from the numbers that leave it? What stops that, and what
+remains? The first sections hold for all pairs. Then come cards of [attacks](#attacks) on each pair, which tests carry
+out. What the preparation of raw tables tells is in [raw tables](../how-to/preparing.md#where-sites-hold-rows).
+
+In short:
+
+- A sum over all sites shows no single row, but many sums are equations for the rows. Each site limits
+  [how many numbers leave](#numbers-for-each-entry).
+- [Masks](#masked-sums) hide each site's part of a sum from the coordinator.
+- Only [noise](#noise) gives a guarantee, differential privacy. All else on this page is measured with attacks that
+  somebody thought of, and not proven.
 """
 
 SUMS = """
 ## Nothing but sums
 
-The coordinator of a pair that needs nothing but sums adds the sites' replies up, and looks at no site's own. It
-could, unless the sums are masked. By the plan of each pair's defaults, and that by which sites measure the model;
-letters go to peers.
+Some pairs need nothing from the sites but sums over all of them: the coordinator adds the replies up and goes on with
+the total. It still receives each site's reply, and could look at it, unless the sums are masked. The table names the
+other replies that a pair needs, and letters to peers: in a run at its defaults, and in the rounds in which the sites
+measure its model (`evaluate = true`).
 
 """
 
@@ -41,34 +50,39 @@ NOISE = f"\n## Noise\n\n{inspect.cleandoc(str(privacy.__doc__))}\n"
 ENTRIES = """
 ## Numbers for each entry
 
-Numbers that follow from the rows are equations for them. A site lets no more of them leave in a run, to any one reader,
-than half as many as its table has entries (`guards.table_share`). In half as many, searches and equations found no row
-exactly, but PCA's products give inner products of correlated columns to about a tenth, and with known rows the others
-to about a third ([what-sums-tell.md](../results/what-sums-tell.md)). **Below half as many nothing is proven.**
+Each number that follows from the rows is an equation for them. With as many equations as the table has entries, the
+rows can often be found. So in a run a site lets at most half as many numbers leave as its table has entries, to any one
+reader (`guards.table_share`). From half as many, searches and equations found no row exactly. But PCA's products gave
+the inner products of correlated columns to about a tenth, and with known rows the other rows to about a third
+([measured](../results/what-sums-tell.md)). **Nothing is proven below half.**
 
-All replies and letters of all runs, to whomever, stay together below ten times as many (`limits.total.share`), also
-where the file has changed; only a new folder (`--out`) forgets. An operator who wants no more in all runs than in one
-sets 0.5.
+In all runs together, counting all replies and letters to whomever, at most ten times as many leave
+(`limits.total.share`), also if the file has changed in between. Only a new folder (`--out`) begins the count anew. An
+operator who wants no more in all runs than in one sets 0.5.
 
-Where columns are divided, sites of few columns are above half by nature. Masks hide single replies, but count no less.
+Where columns are divided, sites of few columns exceed the limit by nature, since each vector that they send has a
+number for every row. Masked numbers count like others.
 
-At the defaults (3 components or clusters), by rows and columns of the whole table and number of sites: the numbers that
-are forecast to leave a site for each entry of the smallest table, letters to all peers together. Sites with fewer than
-20 rows answer nothing.
+The table forecasts the numbers that leave a site for each entry, at the defaults, with 3 components or clusters. It is
+for the site with the smallest table, and counts letters to all peers together. Its head has rows and columns of the
+whole table, and the number of sites. By default sites with fewer than 20 rows, as 20 sites that divide 178 rows have,
+answer nothing.
 
 """
 
 THERE = """
-What attacks on honest runs at these shapes recovered ([last table](../results/what-sums-tell.md)):
+Attacks on honest runs at these shapes recovered ([last table](../results/what-sums-tell.md)):
 
-- `VFedPCA`, `VFedAKPCA`, and `PeerVFedPCA` at the parent of a leaf: all rows of a site, where one more than its columns
-  is known (twice as many of `VFedAKPCA`), with an error of 0.09 at most for up to 6 columns, 0.3 from 40 on; `DKPCA`: 0
-  for one column, 0.7 to 0.9 for more
-- `FKKMeans` and `DisKPCA`: rows as near as others drawn with the table's covariance, or nearer by a quarter at most
-- `RFKKMeans`: 21 to 33% of the rows exactly
-- `DisKPCA`, `UniformKPCA`, `SpectralKMeans`: landmarks as they are, such as 6 of 60 rows
-- `CentroidKMeans`, `CentroidKPCA`: means of groups of at least 5 rows
-- `ADMMKPCA`: all rows, to neighbours
+- from `VFedPCA`, `VFedAKPCA`, and `PeerVFedPCA` if the peer is the parent of a leaf: all rows of a site, if one more
+  row is known than the site has columns (for `VFedAKPCA` twice as many), with a relative error of at most 0.09 for up
+  to 6 columns, and 0.3 from 40 columns on; from `DKPCA` in the same way with an error of 0 for one column, 0.7 to 0.9
+  for more
+- from `FKKMeans` and `DisKPCA`: rows that are as far off as random rows with the table's covariance, or nearer by a
+  quarter at most
+- from `RFKKMeans`: 21 to 33% of the rows exactly
+- from `DisKPCA`, `UniformKPCA`, `SpectralKMeans`: the landmarks, which are rows, such as 6 of 60
+- from `CentroidKMeans`, `CentroidKPCA`: means of groups of at least 5 rows
+- from `ADMMKPCA`: all rows, by the neighbours
 
 Searches for more than 100,000 entries were not tried.
 
@@ -76,53 +90,57 @@ Searches for more than 100,000 entries were not tried.
 
 NO_SECRECY = """## Sums are not secrecy
 
-Masks hide single replies, and the sums remain. `python benchmarks/pooled_sums.py` attacks those of every pair, at five
-values of `guards.table_share`: [by which attacks, and all figures](../results/pooled-sums.md).
+Masks hide single replies, but the sums remain. `python benchmarks/pooled_sums.py` attacks the sums of every pair, at
+five values of `guards.table_share` ([attacks and all figures](../results/pooled-sums.md)).
 
 ![Share of the rows recovered, by attack, pair and table_share](../images/pooled-sums.png)
 
-- Sums of one run, of all sites or, by the difference from a run without one, of a site: at 0.5 and below no more rows
-  than chance gives. A search finds a site's rows in FK k-means and disKPCA from about 1.5 sums for each entry on; where
-  columns are divided and rows known, from 0.9. Sums of all sites are for as many times the entries as there are sites;
-  a search longer than 24 seconds finds more.
-- Runs one row apart: any pair that sums columns, as the width by rule does, gives it exactly, at any limit. What stops
-  this is `table.rows_apart`, by default 20 rows.
-- Runs more rows apart, here a fifth: without a rule, as many sums as the whole table allows, for the entries of these
-  rows alone. So only these entries count, and there are no more sums for each than with one site apart.
-- Several runs that ask for other features are one with more numbers: four at 0.5 are the column of 2. What stops that
-  is `limits.total.share` alone.
+- **One run.** The attacker has the sums of all sites, or, if another run was without one site, by subtraction those of
+  this site. At 0.5 and below it finds no more rows than chance gives. Above, a search finds a site's rows in FK k-means
+  and disKPCA from about 1.5 sums for each entry on, and where columns are divided and some rows are known, from 0.9.
+  Sums of all sites are equations for the entries of all sites, so there are fewer for each. A search in these had 24
+  seconds of processor time, and longer ones find more.
+- **Two runs whose rows differ by one.** The difference of their sums gives this row exactly, at any limit, for any pair
+  that sums columns; the rule for a kernel's width does so. `table.rows_apart` stops this: runs at a site are on the
+  same rows, or on rows that differ by at least 20.
+- **Two runs whose rows differ by more**, here by a fifth. Their difference has as many sums as the whole table allows,
+  but only the entries of the rows that differ are unknown. At 0.5 that is enough to find these in FK k-means and
+  disKPCA. So a site counts the numbers of such a run against these entries alone, which the benchmark does not.
+- **Several runs** that ask for other features are like one run with more numbers: four at 0.5 are the column of 2. Only
+  `limits.total.share` stops this.
 """
 
 CARDS = """## Attacks
 
-Each attack is on a site that has approved everything and has no guards, but consents to rows only where the card says
-so; then, *guarded*, on one of `fedkernel join` with its defaults, a key for ids and pins for peers. Tables are
-scikit-learn's wine and breast cancer, standardised. `cd tests && ../.venv/bin/python -m attacks.cards` carries all out
-and writes this page; a test runs them anew ([tests/attacks](../../tests/attacks)).
+Each attack is carried out twice. First the site has approved everything and has no guards, but lets rows leave only
+where the card says so. Then, *guarded*, it is a site of `fedkernel join` with its defaults, a key for ids and pins for
+peers. Tables are scikit-learn's wine and breast cancer, standardised.
+`cd tests && ../.venv/bin/python -m attacks.cards` carries all out and writes this page
+([tests/attacks](../../tests/attacks)).
 
 | word | meaning |
 | --- | --- |
 | honest-but-curious | follows the protocol and computes what it can; the guarded site has approved just what it asks |
 | malicious | asks for what it likes: departs from an approved study, or keeps to its plan with vectors of its own |
-| recovered | relative error in the Frobenius norm of what the attack is after: 0 is all but rounding, 1 nothing |
-| what stops it | by the site's record: a rule of its policy, the plan of the study, or a guard |
-| a plan that asks it | what remains is a study whose plan says just that, for an operator who approves it |
-| half the directions | half as many as there are columns; known rows give the others' parts along these |
+| recovered | relative error in the Frobenius norm of what the attack is after: 0 is all but rounding, 1 is nothing |
+| what stops it | a rule of the site's policy, a guard, or the plan of the approved study |
+| half the directions | half as many vectors as there are columns; known rows give the others' parts along these |
 
-Of a run that a guard ends, what came before counts. That attacks recover nothing is said only of those that are here:
-there may be others, and smaller ones than a guard refuses.
+If a guard ends a run, what came before it counts as recovered. That an adversary recovers nothing is said only of the
+attacks that are here, and only of adversaries with which one was tried; there may be other attacks, and some that ask
+for less than a guard refuses.
 """
 
 SHAPES = ((178, 13), (4000, 16), (20000, 784))
 SITES = (3, 20)
 
 LESS: Mapping[str, str] = {
-    "ADMMKPCA": '`exchange = "features"` with few features, of wide tables; else no way: neighbours get rows',
-    "CentroidKMeans": "fewer landmarks (`n_landmarks`), fewer `rounds`; by itself at the defaults",
-    "CentroidKPCA": "fewer landmarks (`n_landmarks`), fewer `rounds`; by itself at the defaults",
+    "ADMMKPCA": 'for wide tables `exchange = "features"` with few features; else no way: neighbours get rows',
+    "CentroidKMeans": "keeps below half, but at sites of some ten rows; fewer landmarks (`n_landmarks`) or `rounds`",
+    "CentroidKPCA": "keeps below half, but at sites of some ten rows; fewer landmarks (`n_landmarks`) or `rounds`",
     "DKPCA": "`local_components` below half of a site's columns",
     "DisKPCA": "fewer landmarks (`n_adaptive`), and a smaller `embedding_size`; larger tables",
-    "FKKMeans": "by itself, but at sites of some ten rows",
+    "FKKMeans": "keeps below half, but at sites of some ten rows",
     "PeerVFedPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
     "RFKKMeans": "fewer `n_features`, a smaller `coreset_size`; or `FKKMeans`",
     "SpectralKMeans": "fewer landmarks; a smaller `coreset_size`",
@@ -130,7 +148,7 @@ LESS: Mapping[str, str] = {
     "VFedAKPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
     "VFedPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
 }
-"""How a pair takes less."""
+"""Settings with which a pair sends less."""
 
 ANY = (*table.HORIZONTAL, *table.VERTICAL)
 FAMILIES = (("ADMMKPCA",), table.CENTROIDS, table.LANDMARKS, table.KMEANS, table.VERTICAL, ANY)
@@ -159,13 +177,14 @@ STOPPED = 0.9
 def safe_against(pair: str, figures: Figures) -> list[table.Adversary]:
     """Return the adversaries that recover nothing of a pair's guarded site, with any of the attacks.
 
-    A malicious one can do what an honest-but-curious one does.
+    A malicious one can do what an honest-but-curious one does. One with whom no attack was tried is not among them.
     """
     against = {name: attack for name, attack in table.ATTACKS.items() if pair in attack.pairs}
-    peers = any("peer" in attack.adversary for attack in against.values())
     beaten = {attack.adversary for name, attack in against.items() if figures[name, pair][1] != "1"}
     beaten |= {malicious for malicious, curious in WORSE.items() if curious in beaten}
-    return [who for who in get_args(table.Adversary) if who not in beaten and (peers or "peer" not in who)]
+    safe = {attack.adversary for attack in against.values()} - beaten
+    safe |= {WORSE[who] for who in safe if who in WORSE}
+    return [who for who in get_args(table.Adversary) if who in safe]
 
 
 def card(family: Sequence[str], figures: Figures) -> str:
@@ -208,7 +227,7 @@ def safe_ones(pairs: Sequence[str], figures: Figures) -> str:
 
 def sums_of(pairs: Sequence[str]) -> str:
     """Return a table of the messages that a pair's coordinator does not only add up."""
-    lines = [_line("pair", "sums only", "else", "where it is measured"), _line(*["---"] * 4)]
+    lines = [_line("pair", "sums only", "other replies and letters", "to measure the model"), _line(*["---"] * 4)]
     for pair in pairs:
         for more in ({}, {"clusters": "lloyd"})[: 2 if pair in (*table.KMEANS, "SpectralKMeans") else 1]:
             strategy = strategy_of(pair, STUDIES[pair] | more)

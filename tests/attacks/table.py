@@ -104,8 +104,8 @@ class Outcome(NamedTuple):
 
 FEWER = "below half as many numbers as entries nothing is proven"
 DIRECTIONS = "half the directions"
-SAID = "a plan that asks it"
-NO_KNOWN = "without known rows, the table up to an affine map; rows that are alike are seen to be"
+SAID = "a study that asks for just this, if it is approved"
+NO_KNOWN = "without known rows, the table up to an affine map, and which rows are alike"
 
 ATTACKS: Mapping[str, Attack] = {
     "all rows drawn": Attack(coordinator.draw_all, MALICIOUS, LANDMARKS, operator=SHARING).does(
@@ -113,15 +113,15 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "a row of its choice": Attack(coordinator.draw_one_row, MALICIOUS, ("UniformKPCA",), operator=SHARING).does(
         "tries seeds until one draws the row that it is after among the study's 20",
-        "the method's own draw, by a seed of all sites",
+        "what the method draws itself, by a seed that all sites draw together",
     ),
     "cells of one row": Attack(coordinator.thin_cells, MALICIOUS, CENTROIDS, planned=True).does(
-        "asks for sums of rows by centres of its own, so close that a cell has one row",
+        "asks for sums of rows by nearest centre, with centres of its own, so close that one row is alone in a cell",
         "means of groups of 5 rows and more, the same for all centres and runs",
     ),
     "landmarks": Attack(coordinator.landmarks, CURIOUS, LANDMARKS, operator=SHARING).does(
         "reads the landmarks, which are rows",
-        "coordinator and every site have the landmarks: the method has no other form",
+        "where rows may leave, coordinator and all sites have the landmarks: the method cannot do without",
     ),
     "sketches under many seeds": Attack(coordinator.sketch_again, MALICIOUS, LANDMARKS).does(
         "asks for sketches of linearly embedded rows under six seeds, and solves for the rows", SAID
@@ -137,7 +137,7 @@ ATTACKS: Mapping[str, Attack] = {
         study={"kernel": {"type": "linear"}, "centroids": "axes", "n_landmarks": 13},
     ).does(
         'reads the products of a run with `centroids = "axes"`: the site\'s X^T X, and no row',
-        "the same; with masks, that of all sites together",
+        "the same; with masks, X^T X of all sites together",
     ),
     "narrow width": Attack(coordinator.narrow_width, MALICIOUS, (*LANDMARKS, *CENTROIDS), below=1e-3).does(
         "finds an attribute of rows whose others it knows, by landmarks of its own and a narrow kernel", SAID
@@ -166,24 +166,24 @@ ATTACKS: Mapping[str, Attack] = {
     ).does("finds the 60 rows of three sites from nothing but the sums of these products", FEWER),
     "products of few features": Attack(sums.products_of_few_features, CURIOUS, ("FKKMeans",), below=0.7).does(
         "searches for 178 rows by products of 20 features in 3 iterations; rows of the same covariance are off by 0.7",
-        "that: no row within a tenth of the rows' length",
+        "the same: no row is found to within a tenth of the rows' length",
     ),
     "products of an embedding": Attack(sums.products_of_an_embedding, CURIOUS, ("DisKPCA",), table=WINE[::6]).does(
         "finds 30 rows from the products of the 50 coordinates that they are embedded to", FEWER
     ),
     "one row at a time": Attack(
         coordinator.align_to_one, MALICIOUS, KMEANS, table=WINE[::4], ids=True, operator={"min-rows": "1"}, guard=KEYED
-    ).does("aligns the site to one row and asks for its sum, every row", "differences, below"),
+    ).does("says that one row alone is common to all sites, and asks for its sum; every row so", "differences, below"),
     "differences": Attack(coordinator.differences, MALICIOUS, KMEANS, table=WINE[::4], ids=True, guard=KEYED).does(
-        "aligns the site to 21 rows and to 20 of them, and subtracts the sums, every row",
-        "runs on rows that differ by more than `table.rows_apart`, in combinations of three and more",
+        "says that 21 rows are common, then 20 of them, and subtracts the sums; then so for every row",
+        "combinations of three or more runs on rows that differ by `table.rows_apart` at least",
     ),
     "scatter around points of its choice": Attack(coordinator.scatter_of_means, MALICIOUS, KMEANS, table=WINE + 1).does(
         "asks for the scatter around d + 1 points, from which the site's mean follows",
         "the method itself asks for the site's sum",
     ),
     "all inner products": Attack(sums.multiply_identity, MALICIOUS, SERVED).does(
-        "asks for the products of all rows; known rows, one more than columns, give the others", NO_KNOWN
+        "asks for the products of all rows; known rows, one more than there are columns, give the others", NO_KNOWN
     ),
     "products over three beginnings": Attack(sums.multiply_over_beginnings, MALICIOUS, ("VFedPCA",)).does(
         "begins the run three times with other vectors, and so has the products of all rows", DIRECTIONS
@@ -210,7 +210,7 @@ ATTACKS: Mapping[str, Attack] = {
         planned=True,
         study={"n_components": 4, "merge": "eigenvalue"},
     ).does(
-        'does so in place of merged directions with `merge = "eigenvalue"`',
+        'does the same in place of merged directions, with `merge = "eigenvalue"`',
         DIRECTIONS,
     ),
     "leading vectors of a narrow table": Attack(
@@ -230,7 +230,7 @@ ATTACKS: Mapping[str, Attack] = {
         "eigenpairs, half as many as there are columns",
     ),
     "whole RBF spectrum": Attack(coordinator.whole_spectrum, MALICIOUS, ("DKPCA",), table=WINE[:, :4]).does(
-        "does the same having asked for all eigenpairs", NO_KNOWN
+        "does the same, but asks for all eigenpairs first", NO_KNOWN
     ),
     "guessed ids": Attack(coordinator.guess_ids, CURIOUS, VERTICAL, ids=True, guard=KEYED).does(
         "hashes likely ids, and sees who is in the table", "how many rows there are, and which are at which sites"
@@ -239,30 +239,30 @@ ATTACKS: Mapping[str, Attack] = {
         "asks for hashed ids that the method does not need, and sees who is in the table", "how many rows there are"
     ),
     "claimed ids": Attack(peer.claimed_ids, MALICIOUS_PEER, VERTICAL, ids=True, operator=KEYED, guard=KEYED).does(
-        "claims likely ids, and is told which rows are common", "all; a peer has the sites' key"
+        "claims likely ids, and is told which rows are common", "all of it, since a peer has the sites' key"
     ),
     "an invented peer gets rows": Attack(peer.rows_to_a_peer, MALICIOUS, ("ADMMKPCA",), operator=SHARING).does(
-        "hands out keys of its own as a neighbour's, and reads the rows written to that",
-        "with pins, what a pinned neighbour gets",
+        "hands out a key of its own as a neighbour's, and reads the rows that are written to this neighbour",
+        "with pins, only a pinned neighbour gets rows",
     ),
     "averaged noise": Attack(
         peer.averaged_noise, MALICIOUS, ("ADMMKPCA",), below=1.1 * peer.NOISE / peer.RUNS**0.5, operator=SHARING
     ).does(
         "begins the run 25 times, and takes the mean of the rows with their noise",
-        "the rows with their noise, the same whenever the run begins",
+        "the rows with their noise, which is the same whenever the run begins",
     ),
     "a neighbour's rows": Attack(peer.rows_to_a_peer, CURIOUS_PEER, ("ADMMKPCA",), operator=SHARING).does(
-        "keeps the rows that the method writes to it", "the features, below"
+        "keeps the rows that the method writes to it", "features of the rows (next line)"
     ),
     "a neighbour's features": Attack(peer.inverted_features, CURIOUS_PEER, ("ADMMKPCA",)).does(
         "inverts the 2000 features of each row that the method writes to it",
-        "of each row half as many features as columns; noise on them leaves its part",
+        "half as many features of each row as there are columns; noise on the features blurs the rows",
     ),
     "an invented peer gets all vectors": Attack(
         peer.letters_of_all_vectors, MALICIOUS, ("PeerVFedPCA",), guard=PINNED
     ).does(
-        "reads as a neighbour as many vectors as columns; known rows, one more, give the others",
-        "with pins, a pinned neighbour gets them",
+        "poses as a neighbour, and reads as many vectors as columns; one more known row gives the others",
+        "with pins, only a pinned neighbour gets them",
     ),
     "a neighbour's vectors of a narrow table": Attack(
         peer.letters_of_leading_vectors, CURIOUS_PEER, ("PeerVFedPCA",), table=WINE[:, :4]
@@ -271,11 +271,11 @@ ATTACKS: Mapping[str, Attack] = {
         peer.letters_of_leading_vectors, CURIOUS_PEER, ("PeerVFedPCA",), table=CANCER, below=0.5
     ).does("knows 60 rows of a site with 30 columns, whose 10 vectors give the others' parts along these", DIRECTIONS),
     "a leaf's products": Attack(peer.products_of_a_leaf, CURIOUS_PEER, ("PeerVFedPCA",), table=WINE[:, :4]).does(
-        "as parent of a leaf with 4 columns knows 8 of its rows, and has the rest from its product with 5 vectors",
-        "of a leaf half the directions; of other sites the sum of a subtree",
+        "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the rest from its product with 5 vectors",
+        "of a leaf, half the directions; of other sites, only sums over a subtree",
     ),
     "replays": Attack(coordinator.replays, MALICIOUS, (*HORIZONTAL, *VERTICAL)).does(
-        f"sends {coordinator.REPLAYS} further requests with other parameters; the share that is not answered", SAID
+        f"sends {coordinator.REPLAYS} further requests with other parameters; recovered is the share not answered", SAID
     ),
 }
 
