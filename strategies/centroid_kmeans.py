@@ -132,7 +132,7 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs of finding the centres, and of labelling by them; centres may be fewer."""
         M, n, d, k = len(cohort), max(member.rows for member in cohort), cohort[0].columns, self.most_clusters
-        Y, T, _ = self.sizes(cohort)
+        Y, T, *_ = self.sizes(cohort)
         s = min(Y, self.dimensions)
         memory = FLOAT * (Y * (d + s) + 3 * n * s) + np.dtype(self.dtype).itemsize * min(n, BLOCK_ROWS) * (d + Y)
         return self._centers_forecast(cohort, Y, T) + Forecast(3, 0, M * (Y * (d + s) + k * s), memory, "at most")

@@ -112,7 +112,7 @@ class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs of finding the centres, and the components in their span; centres may be fewer."""
-        Y, T, _ = self.sizes(cohort)
+        Y, T, *_ = self.sizes(cohort)
         landmarks_down = Forecast(0, 0, len(cohort) * Y * cohort[0].columns)
         centers = Forecast(0) if self.centroids == "axes" else self._centers_forecast(cohort, Y, T)
         return centers + landmarks_down + self.components_forecast(cohort, Y, "exact")

@@ -3,7 +3,6 @@
 Source: the paper of `fedkernel.clients.centroid_kpca`.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
@@ -31,22 +30,21 @@ from fedkernel.strategies.shared_centroids import (
     FEWEST_ROUNDS,
     MOST_ROUNDS,
     Centroids,
+    agreement_lost,
     centroid_floats,
     centroids_plan,
     number_with_noise,
     shared_centroids,
 )
 
-AGREEMENT_LOST = {0.15: "hardly anything", 0.25: "up to a fifth", 0.5: "up to a third", math.inf: "a third or more"}
-"""Share of the agreement with classes that noise takes, by that share of the radius: ``benchmarks/privacy.toml``."""
-
 
 class Sizes(NamedTuple):
-    """Number of centres |Y| and of rounds T, and the findings if they are few."""
+    """Numbers of centres |Y| and rounds T, findings if they are few; `moved`: share of the radius, by noise."""
 
     landmarks: int
     rounds: int
     findings: tuple[str, ...] = ()
+    moved: float = 0.0
 
 
 class CentroidLandmarks(ABC):
@@ -105,9 +103,12 @@ class CentroidLandmarks(ABC):
         rows, d, number = sum(member.rows for member in cohort), cohort[0].columns, sizes.landmarks
         fewest = 2 * self.wanted[0] if self.n_landmarks is None else number
         number, share = number_with_noise(privacy, number, fewest, d, rows)
-        lost = next(text for most, text in AGREEMENT_LOST.items() if share <= most)
-        noise = f"noise moves a centre by some {share:.1g} of the radius: of clusters' agreement with classes"
-        return sizes._replace(landmarks=number, findings=(f"{noise} {lost} is lost, as measured on four data sets",))
+        return Sizes(number, sizes.rounds, moved=share)
+
+    def noise_finding(self, cohort: Sequence[Member], privacy: Privacy) -> str:
+        """Return the share of the radius that noise moves a centre, with the agreement with classes lost."""
+        moved = self.sizes(cohort, privacy).moved
+        return agreement_lost("a centre", moved, "the radius") if moved else ""
 
     def _sizes_by_entries(self, cohort: Sequence[Member]) -> Sizes:
         """Return the number of centres and of rounds that keep floats below the default limit, unless set."""

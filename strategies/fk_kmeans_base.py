@@ -11,10 +11,10 @@ from fedkernel.clients.fk_kmeans import MOST_CACHED_BYTES
 from fedkernel.ground import BLOCK_ROWS, FloatArray, Precision
 from fedkernel.models import FeatureChain, KernelKMeans, finds_structure, recover_error, training_coordinates
 from fedkernel.numerics import mean_error
-from fedkernel.protocol import FLOAT, TABLE_SHARE, Forecast, Member, allowed_numbers
+from fedkernel.protocol import FLOAT, TABLE_SHARE, Forecast, Member, Privacy, allowed_numbers
 from fedkernel.run import Result
 from fedkernel.strategies.kmeans_base import CORESET_SHARE, CORESET_SIZE, KMeansStrategy
-from fedkernel.strategies.shared_centroids import MOST_ROUNDS, embedded_floats
+from fedkernel.strategies.shared_centroids import MOST_ROUNDS, agreement_lost, embedded_floats
 
 MOST_ITERATIONS = 20
 """Default of T, the largest number of iterations."""
@@ -157,6 +157,16 @@ class FKKMeansBase(KMeansStrategy):
         memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), BLOCK_ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
         memory += max(map(own._cached_bytes, n))
         return Forecast(rounds + 1, up, down, memory, "about") + own.clusters_forecast(members, s)
+
+    def noise_finding(self, cohort: Sequence[Member], privacy: Privacy) -> str:
+        """Return the share that noise moves the features' products, with the agreement with classes lost.
+
+        In the spectral norm, for noise of standard deviation z D sqrt(1/2 + 1/D) in each entry about 2 sqrt(D) times
+        that; beside N D / k, of a cluster of N / k rows that are alike.
+        """
+        share = privacy.multiplier * math.sqrt(2 * self._features_per_draw + 4) * self.most_clusters
+        rows = sum(member.rows for member in cohort)
+        return agreement_lost("the features' products", share / rows, "a cluster's own")
 
     def _cached_bytes(self, rows: int) -> int:
         """Return the bytes of a client's features that are cached between iterations."""

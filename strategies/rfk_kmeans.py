@@ -15,9 +15,10 @@ from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient
 from fedkernel.ground import value_object
 from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, Frequencies, RandomFeatures, ShiftInvariant, mean_of_points
-from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
+from fedkernel.protocol import Forecast, Member, Plan, Privacy, Protocol, Run, any_width, once, to_all
 from fedkernel.strategies.cluster_count import MostClusters, NumberOfClusters
 from fedkernel.strategies.kmeans_base import Clusters, KMeansStrategy
+from fedkernel.strategies.shared_centroids import agreement_lost, number_with_noise
 
 
 @value_object()
@@ -60,6 +61,12 @@ class RFKKMeans(KMeansStrategy):
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs of one draw and the k-means; coresets may be smaller."""
         return Forecast(1) + self.clusters_forecast(cohort, self.n_features)
+
+    def noise_finding(self, cohort: Sequence[Member], privacy: Privacy) -> str:
+        """Return the share of a row's length that noise moves a centre, with the agreement with classes lost."""
+        rows, fewest = sum(member.rows for member in cohort), 2 * self.most_clusters
+        _, moved = number_with_noise(privacy, self.most_centers, fewest, self.n_features, rows)
+        return agreement_lost("a centre", moved, "a row's length")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the requests for one draw of features, and the k-means plan."""

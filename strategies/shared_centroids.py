@@ -27,6 +27,10 @@ NOISE_SHARE = 0.2
 """Largest share of the radius that noise moves a centre by, if fewer centres allow that."""
 
 
+AGREEMENT_LOST = {0.15: "at most a tenth", 0.25: "up to a quarter", 0.5: "up to a half", math.inf: "a third or more"}
+"""Share of the agreement with classes that noise takes, by the share that it moves: ``benchmarks/privacy.toml``."""
+
+
 class Centroids(NamedTuple):
     """Centres (c, d) of all clients' rows, each with its number of rows (c,)."""
 
@@ -134,6 +138,13 @@ def number_with_noise(privacy: Privacy, number: int, fewest: int, width: int, ro
     share = privacy.multiplier * math.sqrt(width) / rows
     number = min(number, max(fewest, int(NOISE_SHARE / share)))
     return number, share * number
+
+
+def agreement_lost(moved: str, share: float, of: str) -> str:
+    """Return the finding that noise moves something by a share, with the agreement with classes lost by that."""
+    lost = next(text for most, text in AGREEMENT_LOST.items() if share <= most)
+    noise = f"noise moves {moved} by some {share:.1g} of {of}: of clusters' agreement with classes"
+    return f"{noise} {lost} is lost, as measured on four data sets"
 
 
 def embedded_plan(number: int, dimensions: int) -> Step:

@@ -21,8 +21,15 @@ from fedkernel.experiments.commands.forecast_table import cells_of
 from fedkernel.experiments.report import NARROWEST, WideTable
 from fedkernel.ground import Division, InputError, write_atomic
 from fedkernel.protocol import Member, Plan, PlannedRequest, Receipt
-from fedkernel.strategies import CentroidKMeans
-from fedkernel.strategy import KernelStrategy
+from fedkernel.strategies.kmeans_base import ClusteringStrategy
+from fedkernel.strategy import KernelStrategy, strategy_of
+
+WITH_NOISE: Mapping[str, Mapping[str, Any]] = {
+    "CentroidKMeans": {"centroids": "shared"},
+    "FKKMeans": {"n_features": 200, "iterations": 1, "clusters": "lloyd"},
+    "RFKKMeans": {"n_features": 200, "clusters": "lloyd"},
+}
+"""Clusterings for differential privacy, with the parameters that it needs."""
 
 
 def print_advice(
@@ -157,14 +164,16 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
 
 def _with_noise(strategy: KernelStrategy[Any], cohort: Sequence[Member]) -> list[str]:
     """Return a line for each epsilon about clusters under differential privacy; empty for other methods."""
-    if not isinstance(strategy, CentroidKMeans) or find_spec("dp_accounting") is None:
+    if not isinstance(strategy, ClusteringStrategy) or find_spec("dp_accounting") is None:
         return []
-    shared = CentroidKMeans(strategy.n_clusters)
-    lines = ['With noise ([privacy]), by centroids = "shared", for delta = 1e-5 of one row more or less:']
-    for epsilon in (1.0, 2.0, 4.0, 8.0):
-        releases = protocol.count_releases(shared.plan(len(cohort), 0), shared.client.answers)
-        settings = protocol.Privacy(epsilon=epsilon, radius=1.0, releases=releases)
-        lines.append(f"  epsilon {epsilon:g}: {shared.sizes(cohort, settings).findings[0]}")
+    lines = ["With noise ([privacy]), for delta = 1e-5 of one row more or less:"]
+    for method, options in WITH_NOISE.items():
+        shared = strategy_of(method, {"n_clusters": strategy.n_clusters, **options})
+        lines.append(f"  {method}, {', '.join(f'{name} = {json.dumps(value)}' for name, value in options.items())}:")
+        for epsilon in (1.0, 2.0, 4.0, 8.0):
+            releases = protocol.count_releases(shared.plan(len(cohort), 0), shared.client.answers)
+            settings = protocol.Privacy(epsilon=epsilon, radius=1.0, releases=releases)
+            lines.append(f"    epsilon {epsilon:g}: {shared.noise_finding(cohort, settings)}")
     return lines
 
 

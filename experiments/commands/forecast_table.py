@@ -23,7 +23,6 @@ from fedkernel.protocol import (
     share_text,
     whole_table_text,
 )
-from fedkernel.strategies.centroid_landmarks import CentroidLandmarks
 from fedkernel.strategy import settled_privacy
 
 NOTE = (
@@ -93,8 +92,8 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
             line.forecasts.append(forecast)
             line.shares += [] if forecast is None else [forecast_share(forecast, members)]
             privacy = settled_privacy(run.strategy, run.point.experiment.privacy)
-            if members and privacy is not None and isinstance(run.strategy, CentroidLandmarks):
-                line.noise = run.strategy.sizes(members, privacy).findings[0]
+            if members and privacy is not None:
+                line.noise = run.strategy.noise_finding(members, privacy)
             line.whole += [pooled_floats(members, run.strategy.partition)] if members else []
     return list(lines.values())
 

@@ -204,7 +204,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             result.wire = wire
             result.findings.append(f"arrays were sent as {wire} (wire), in half of the bytes")
         if (privacy := execution.settings.privacy) is not None:
-            result.findings.append(privacy.meaning)
+            expected = self.noise_finding(execution.run.members, privacy)
+            result.findings += [*([expected] if expected else []), privacy.meaning]
         result.findings += [*measures.warnings, *execution.warnings, *account.losses]
         result.findings += _pooling_findings(account.ledger, execution.run.members, self.partition)
         result.findings += _table_share_findings(account.ledger, execution.run.members)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 import pydantic
 
 from fedkernel.ground import Division, FloatArray, InputError, accept_former_names
-from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Protocol, Run
+from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Privacy, Protocol, Run
 from fedkernel.strategy.evaluation import Evaluable
 
 
@@ -106,6 +106,10 @@ class Method(Evaluable[M], ABC, Generic[M]):
     def plan(self, clients: int, seed: int) -> Plan | None:
         """Return the planned requests of a run to each client, without `evaluation`; None: sites cannot check any."""
         return None
+
+    def noise_finding(self, cohort: Sequence[Member], privacy: Privacy) -> str:
+        """Return a sentence on the expected loss by noise on a run's sums; empty: unknown."""
+        return ""
 
     def evaluation_plan(self) -> Plan:
         """Return the planned requests of `evaluation`."""

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from command_line import call
 
-from fedkernel.experiments.commands.advice_output import disclosures, infer_division
+from fedkernel.experiments.commands.advice_output import WITH_NOISE, disclosures, infer_division
 from fedkernel.experiments.commands.advise_candidates import CANDIDATES, Situation, advise, rules
 from fedkernel.experiments.commands.advise_tables import SiteTable, read_site_table
 from fedkernel.experiments.commands.forecast_table import lines_of
@@ -58,6 +58,12 @@ def test_the_first_that_fits_and_whose_rule_holds_is_recommended(its, first):
             assert line.forecast is not None
             assert disclosures(line.plan), "every pair says what it tells"
             assert its.share_rows or not any(values_of("share_rows", line.candidate.parameters(its)))
+
+
+def test_advice_says_what_noise_costs_each_pair_of_sums():
+    text = command("6000x5", "5000x5", "--goal", "clusters")
+    for method in WITH_NOISE:
+        assert re.search(f"  {method}, .*:\n    epsilon 1: noise moves .* is lost, as measured", text)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Sites in processes of their own, started as their operators would: who joins, what is kept, what goes wrong."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -28,9 +29,12 @@ from fedkernel.experiments.commands.outbox import missing_from
 from fedkernel.experiments.commands.projection_study import projection_of
 from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.models import load_model
+from fedkernel.peers import KeyPair
 from fedkernel.peers.run_key_file import KEY_FOLDER
 from fedkernel.run import Result, read_ledger
 from fedkernel.site import RECEIPTS, RunRows, approve, read_outbox, read_receipts
+from fedkernel.site.audit_log_reader import payload_of
+from fedkernel.site.kept_noise import NOISE_FOLDER
 from fedkernel.strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA
 
 CLUSTERS = """
@@ -41,6 +45,27 @@ n_clusters = 3
 solver = "gram"
 coreset_size = 30
 kernel = { type = "rbf", gamma = 0.05 }
+"""
+
+NOISY = """
+name = "noisy"
+sums = "masked"
+
+[privacy]
+epsilon = 1000.0
+radius = 6.0
+
+[[strategy]]
+name = "noisy"
+method = "CentroidKMeans"
+n_clusters = 3
+rounds = 20
+kernel = { type = "rbf", width = "columns" }
+
+[data]
+sites = ["a", "b", "c"]
+
+[data.identities]
 """
 
 LETTERS = """
@@ -326,6 +351,55 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         departures = [line for line in read_outbox(place / f"kept-{name}").departures if line.run == "slow__seed=0"]
         hashes = [entry.sha256 for entry in result.ledger.of_client(client).entries]
         assert [line.sha256 for line in departures] == hashes, "each was asked and answered once"
+
+
+@pytest.mark.drill
+def test_sums_with_noise_are_the_same_after_a_server_and_a_site_are_killed(place, tls):
+    """Killed after the site has sent a sum that the server does not have, while another site is asleep.
+
+    Then the whole run once more, undisturbed: had the noise of a sum been drawn twice, its result would be another.
+    """
+    for site, name in enumerate(NAMES):
+        frame = pd.DataFrame(WINE - WINE.mean(axis=0)).assign(patient=range(178))
+        frame[site::3].to_csv(place / f"{name}.csv", index=False)
+    own = pinned(place, NAMES)
+    listed = [f'{name} = "{KeyPair.read(own[name]["identity"]).listed}"\n' for name in NAMES]
+    (place / "run.toml").write_text(NOISY + "".join(listed))
+
+    def sums(name):
+        left = read_outbox(place / f"kept-{name}").departures
+        with_noise = [line for line in left if line.masked]
+        words = [np.load(payload_of(place / f"kept-{name}", line.sha256))["words"].tobytes() for line in with_noise]
+        return list(zip([line.round for line in with_noise], words, strict=True))
+
+    with federation(place, tls) as (serve, join):
+
+        def start(name, again=""):
+            options = (word for option, path in own[name].items() for word in (f"--{option}", path))
+            return join(name, *options, "--keep", log=f"{name}{again}")
+
+        server, sites = serve(), {name: start(name) for name in NAMES}
+        server.until("phase SumCells, round 2 of")
+        os.kill(sites["c"].process.pid, signal.SIGSTOP)
+        give_up = time.monotonic() + 30
+        while len(before := sums("a")) <= len(sums("c")):
+            assert time.monotonic() < give_up
+        for one in (server, sites["a"]):
+            one.kill()
+        os.kill(sites["c"].process.pid, signal.SIGCONT)
+        server, sites["a"] = serve(name="second"), start("a", " again")
+        assert [one.end(90) for one in (server, *sites.values())] == [0, 0, 0, 0], server.text
+        assert re.search(r"noisy__seed=0: resumed at round \d+, after \d+ recorded exchanges", server.text), server.text
+        assert sums("a")[len(before) :][: len(before)] == before, "the site was asked again, and sent the same bytes"
+        again = [serve("--out", "undisturbed", name="third"), *(start(name, " third") for name in NAMES)]
+        assert [one.end(90) for one in again] == [0, 0, 0, 0], again[0].text
+    for name in NAMES:
+        assert len(set(sums(name))) == len({number for number, _ in sums(name)}) == 21, "one reply for each sum"
+        assert len(list((place / f"kept-{name}" / NOISE_FOLDER).rglob("*.npz"))) == 21, "one draw for each sum"
+    first, second = (
+        load_model(place / out / "results" / "noisy__seed=0" / "model.npz") for out in ("out", "undisturbed")
+    )
+    np.testing.assert_array_equal(first.centers_, second.centers_)
 
 
 def test_a_study_is_approved_before_anything_leaves(place, tls):

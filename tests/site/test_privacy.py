@@ -17,8 +17,17 @@ from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, MultiplyColum
 from fedkernel.clients.landmark_base import MultiplyKernel, TakeComponents
 from fedkernel.data import Prepare
 from fedkernel.ground import InputError, ProtocolError, ShareableError
-from fedkernel.numerics import RBF, Linear, Polynomial, RandomFeatures
-from fedkernel.protocol import CarriesRows, Privacy, basis_of_privacy, bounded_rows, draw_noise, privacy, step_of
+from fedkernel.numerics import RBF, Linear, Polynomial, RandomFeatures, unpack_symmetric
+from fedkernel.protocol import (
+    CarriesRows,
+    Member,
+    Privacy,
+    basis_of_privacy,
+    bounded_rows,
+    draw_noise,
+    privacy,
+    step_of,
+)
 from fedkernel.run import RunningProtocol
 from fedkernel.site import Policy, read_outbox, read_receipts, write_receipts
 from fedkernel.site.gate import Gate, RunProgress
@@ -206,6 +215,21 @@ def test_every_sum_of_a_run_has_noise_of_the_stated_size(strategy, monkeypatch):
     result = strategy.fit(SHARDS, evaluate=True, sums="masked", privacy=BOUND)
     assert stats.kstest(errors, "norm").pvalue > 1e-4
     assert any("epsilon = 2, delta = 1e-05 for one row added or removed at one" in text for text in result.findings)
+    assert sum(text.startswith("noise moves ") for text in result.findings) == 1
+
+
+def test_fk_says_by_what_share_noise_moves_its_products():
+    D, settings = 200, replace(BOUND, releases=5)
+    products = MultiplyColumns(features=RandomFeatures(RBF(0.1), D), t=1, columns=D)
+    scale = settings.scales(products.sensitivity(1.0), {"upper": D * (D + 1) // 2})["upper"]
+    noise = scale * unpack_symmetric(np.random.default_rng(0).standard_normal(D * (D + 1) // 2))
+    alike = products.features.map(1)(np.ones((150, 1)))
+    share = np.linalg.norm(noise, 2) / np.linalg.norm(alike.T @ alike, 2)
+    cohort = [Member(number, number, 150, 1, 0) for number in range(3)]
+    finding = FKKMeans(3, n_features=D, iterations=1).noise_finding(cohort, settings)
+    assert f"moves the features' products by some {share:.1g} of a cluster's own" in finding
+    axes = CentroidKPCA(1, Linear(), centroids="axes")
+    assert not axes.noise_finding(cohort, settings), "nothing was measured of it"
 
 
 def test_with_much_epsilon_a_run_has_the_numbers_of_rows_without_groups():

@@ -143,12 +143,12 @@ def test_sparse_rows_are_treated_as_dense_ones():
 def test_by_default_the_smallest_site_sends_half_as_many_floats_as_it_has_entries(rows, columns, number, rounds):
     cohort = [Member(client, client, own, columns) for client, own in enumerate(rows)]
     strategy = CentroidKPCA()
-    chosen, T, findings = strategy.sizes(cohort)
+    chosen, T, findings, _ = strategy.sizes(cohort)
     assert (chosen, T) == (number, rounds)
     assert bool(findings) == (number < 100)
     per_site = strategy.forecast(cohort).floats_up / len(rows)
     assert (per_site <= allowed_numbers(min(rows) * columns)) == (number > 11)
-    assert CentroidKPCA(n_landmarks=100).sizes(cohort) == (100, 3, ())
+    assert CentroidKPCA(n_landmarks=100).sizes(cohort) == (100, 3, (), 0.0)
     after_preparing = strategy.sizes([dataclasses.replace(member, left=20 * columns) for member in cohort])[0]
     assert after_preparing < number or number in (11, 100)  # the fewest, and all that are wanted
 
