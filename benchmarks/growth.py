@@ -4,7 +4,8 @@
 
 Each run is a process of its own, since the peak of memory is the process's. Tables are generated to disk and read in
 blocks. An exponent is the slope of logarithms over the two largest sizes: 1 is proportional. `formula` is that of the
-method's arithmetic, or of its floats. `engine` is local, but where Ray is named.
+method's arithmetic, or of its floats; with clients, of all rows' arithmetic to that of the messages. `engine` is local,
+but where Ray is named.
 """
 
 import argparse
@@ -76,9 +77,9 @@ GROWTHS = (
     Growth("rows", ("DKPCA",), (1_000, 3_000, 10_000), (1_000, 2_000), {**TABLE, "clients": 4}, "1", "1"),
     Growth("columns", HORIZONTAL, (10, 100, 1_000, 10_000), (10, 100), {"rows": 4_000, "clients": 5}, "1", "1"),
     Growth("columns", ("DKPCA", "VFedPCA"), (20, 100, 1_000, 10_000), (20, 100), WIDE, "1", "0"),
-    Growth("clients", HORIZONTAL, (10, 100, 1_000), (4, 16), {"rows": 60_000, "columns": 20}, "0", "1"),
-    Growth("clients", ("DKPCA", "VFedPCA"), (10, 100, 1_000), (4, 16), {"rows": 300, "columns": 5_000}, "0", "1"),
-    Growth("clients", ("ADMMKPCA",), (5, 20, 80), (3, 6), {"rows": 2_400, "columns": 20}, "-1", "0"),
+    Growth("clients", HORIZONTAL, (10, 100, 1_000), (4, 16), {"rows": 60_000, "columns": 20}, "0 to 1", "1"),
+    Growth("clients", ("DKPCA", "VFedPCA"), (10, 100, 1_000), (4, 16), {"rows": 300, "columns": 5_000}, "0 to 1", "1"),
+    Growth("clients", ("ADMMKPCA",), (5, 20, 80), (3, 6), {"rows": 2_400, "columns": 20}, "-1 to 1", "0"),
 )
 
 

@@ -1,6 +1,7 @@
 """Base class of all strategies for their users: `fit` on simulated sites, `run` over any Flower Grid."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -233,8 +234,10 @@ def _pooling_findings(ledger: Ledger, members: Sequence[Member], divided: str) -
         cheaper = "pooling the data, if permitted, is cheaper"
         sentences.append(f"{ledger.floats_up:,} floats were sent, but {whole_table_text(whole)}: {cheaper}")
     if ledger.rows_up:
-        sent = {member: sum(own.rows_up for own in ledger.of_client(member.client).entries) for member in members}
-        if many := {member: rows for member, rows in sent.items() if 10 * rows > member.rows}:
+        sent = Counter[int]()
+        for entry in ledger.entries:  # once: most of them lie on disk
+            sent[entry.client] += entry.rows_up
+        if many := {member: sent[member.client] for member in members if 10 * sent[member.client] > member.rows}:
             most = max(many, key=lambda member: many[member] / member.rows)
             rows = f"{most.label} sent {many[most]} of {most.rows}"
             sentences.append(f"{len(many)} of {len(members)} sites sent more than a tenth of their raw rows; {rows}")

@@ -21,7 +21,7 @@ from fedkernel.ground import disk_list as rows_module
 from fedkernel.protocol import to_all
 from fedkernel.run import Entry, Journal, Ledger
 from fedkernel.run.ledger import LetterEntry, Load
-from fedkernel.strategies import DKPCA, VFedAKPCA, VFedPCA
+from fedkernel.strategies import DKPCA, UniformKPCA, VFedAKPCA, VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]
 KINDS = ("floats_down", "bytes_down", "floats_up", "bytes_up", "rows_up")
@@ -153,6 +153,18 @@ def test_where_rows_are_does_not_show_in_a_result(few_in_memory, tmp_path):
 def test_rounds_are_counted_in_whatever_order_they_come():
     ledger = Ledger(Entry(number, "Ask", 0, 1, 8, 1, 8) for number in (0, 3, 1, 3, 7, 2, 1))
     assert ledger.rounds == 4
+
+
+def test_entries_are_read_no_more_often_with_many_sites_than_with_few(monkeypatch):
+    read, read_one = [], DiskList.__getitem__
+    monkeypatch.setattr(DiskList, "__getitem__", lambda rows, place: [read.append(place), read_one(rows, place)][1])
+
+    def reads(sites):
+        read.clear()
+        ledger = UniformKPCA(2, n_samples=sites, share_rows=True).fit(np.eye(5)[[range(5)] * sites]).ledger
+        return len(read) / len(ledger.entries)
+
+    assert reads(40) < 1.5 * reads(10)
 
 
 def test_where_nothing_can_be_written_rows_stay_in_memory(few_in_memory, monkeypatch):
