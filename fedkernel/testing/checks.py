@@ -8,53 +8,33 @@ from typing import Any
 import numpy.typing as npt
 
 from fedkernel.strategy import KernelStrategy, Tags
-from fedkernel.testing.message_properties import (
-    a_generator_serves_one_draw,
-    a_request_says_that_its_answer_is_drawn,
-    a_run_takes_what_was_forecast,
-    history_and_ledger_agree,
-    messages_are_the_same_through_the_wire,
-    requests_are_those_of_the_plan,
-    rows_that_leave_are_counted,
-)
+from fedkernel.testing import message_properties as messages
+from fedkernel.testing import result_properties as results
 from fedkernel.testing.pair import NotApplicable, Pair
-from fedkernel.testing.result_properties import (
-    another_order_of_the_clients,
-    bad_input_is_one_sentence,
-    components_are_orthonormal,
-    everything_is_finite,
-    one_client_alone_is_central,
-    rotated_columns,
-    rows_in_another_order,
-    same_seed_same_bits,
-    signs_of_columns,
-    together_closer_than_alone,
-    what_is_saved_is_loaded,
-)
 
 log = logging.getLogger(__name__)
 
 Check = Callable[[Pair], None]
 
 CHECKS: tuple[Check, ...] = (
-    everything_is_finite,
-    same_seed_same_bits,
-    a_generator_serves_one_draw,
-    a_request_says_that_its_answer_is_drawn,
-    another_order_of_the_clients,
-    rows_in_another_order,
-    signs_of_columns,
-    rotated_columns,
-    components_are_orthonormal,
-    history_and_ledger_agree,
-    a_run_takes_what_was_forecast,
-    requests_are_those_of_the_plan,
-    rows_that_leave_are_counted,
-    messages_are_the_same_through_the_wire,
-    what_is_saved_is_loaded,
-    bad_input_is_one_sentence,
-    one_client_alone_is_central,
-    together_closer_than_alone,
+    results.everything_is_finite,
+    results.same_seed_same_bits,
+    messages.a_generator_serves_one_draw,
+    messages.a_request_says_that_its_answer_is_drawn,
+    results.another_order_of_the_clients,
+    results.rows_in_another_order,
+    results.signs_of_columns,
+    results.rotated_columns,
+    results.components_are_orthonormal,
+    messages.history_and_ledger_agree,
+    messages.a_run_takes_what_was_forecast,
+    messages.requests_are_those_of_the_plan,
+    messages.rows_that_leave_are_counted,
+    messages.messages_are_the_same_through_the_wire,
+    results.what_is_saved_is_loaded,
+    results.bad_input_is_one_sentence,
+    results.one_client_alone_is_central,
+    results.together_closer_than_alone,
 )
 """The properties, in order."""
 
