@@ -37,7 +37,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
 def show_shares(
     study: Study, shape: tuple[int, int] | None, table_share: float | None = None, left: float = 0.0
 ) -> float | None:
-    """Print the runs' numbers per entry of a site's table, and return the share that a run needs.
+    """Print the runs' numbers per entry of a site's table, and loss by noise; return the share needed.
 
     None if `table_share`, by default that of sites without a policy, is enough, as far as forecasts can show. `left`:
     numbers per entry that left before.
@@ -48,6 +48,12 @@ def show_shares(
     policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
     for verdict in table_shares(policy, study, shape, answers_of, forecast_of, left=left):
         print_line(one_line(verdict.text))
+    for run in study.runs:
+        if run.privacy is not None and (strategy := _strategy_of(run)) is not None:
+            cohort = [Member(place, place, *shape) for place in range(len(run.sites or ()))]
+            with suppress(FedkernelError):  # as without the packages that noise needs
+                if noise := strategy.noise_finding(cohort, run.privacy):
+                    print_line(one_line(f"{noise}, with as many rows at each site"))
     return needed_share(policy, study, shape, answers_of, forecast_of)
 
 
@@ -69,10 +75,16 @@ def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Fo
 
 def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
     """Return the forecast of a run's strategy; None unless it is fedkernel's own, as others are not imported."""
+    with suppress(FedkernelError, TypeError, ValueError):  # a cohort that the strategy refuses
+        return None if (strategy := _strategy_of(run)) is None else strategy.forecast_of_run(cohort, run.prepare)
+    return None
+
+
+def _strategy_of(run: RunSpec) -> KernelStrategy[Any] | None:
     ours = own_short_names("pairs")
     if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
         return None
-    with suppress(FedkernelError, TypeError, ValueError):  # parameters or a cohort that the strategy refuses
+    with suppress(FedkernelError, TypeError, ValueError):  # parameters that the strategy refuses
         strategy: KernelStrategy[Any] = load_class(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
-        return strategy.forecast_of_run(cohort, run.prepare)
+        return strategy
     return None

@@ -1,11 +1,11 @@
 """What attacks compute of what they were told, away from the site."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment, minimize
+from scipy.optimize import least_squares, linear_sum_assignment, minimize
 from scipy.spatial.distance import cdist
 
 from fedkernel.numerics import RandomFeatures
@@ -111,6 +111,27 @@ def rows_of_products(products: Any, cosines: Sequence[tuple[Any, Any]], mix: Any
         if searches[-1].fun < EXACT or time.process_time() > latest:
             break
     return min(searches, key=lambda search: search.fun).x.reshape(n, -1)
+
+
+def rows_within(residuals: Callable[[Any], Any], starts: Iterable[Any], ranges: Any) -> Any:
+    """Return rows (n, d) within the columns' ranges (2, d), in some order, that leave the least residuals.
+
+    Searches by Gauss-Newton steps in a trust region from one start after another, until rows fit.
+    """
+    fits = []
+    for start in starts:
+        fits.append(
+            least_squares(
+                lambda flat: residuals(flat.reshape(-1, ranges.shape[1])).ravel(),
+                np.clip(start, *ranges).ravel(),
+                bounds=np.tile(ranges + np.array([[-EXACT], [EXACT]]), len(start)),
+                **dict.fromkeys(("ftol", "xtol", "gtol"), 1e-13),
+                max_nfev=40,
+            )
+        )
+        if fits[-1].cost < 1e-12:
+            break
+    return min(fits, key=lambda fit: fit.cost).x.reshape(-1, ranges.shape[1])
 
 
 def coordinates_of_products(blocks: Any, products: Any, d: int) -> Any:

@@ -130,6 +130,10 @@ ATTACKS: Mapping[str, Attack] = {
         "asks for the products of linearly embedded rows: the site's X^T X, and no row",
         "what the method asks for itself: products of random features",
     ),
+    "cells and products": Attack(sums.cells_and_products, CURIOUS, ("CentroidKPCA",), table=WINE[::4], below=0.75).does(
+        "searches for 45 rows by their squares, last cells and products; the means of their cells are off by 0.7",
+        "these means",
+    ),
     "products at the axes": Attack(
         coordinator.products_at_axes,
         CURIOUS,
@@ -170,6 +174,12 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "products of an embedding": Attack(sums.products_of_an_embedding, CURIOUS, ("DisKPCA",), table=WINE[::6]).does(
         "finds 30 rows from the products of the 50 coordinates that they are embedded to", FEWER
+    ),
+    "means of features": Attack(sums.means_of_features, CURIOUS, ("RFKKMeans",), below=0.5).does(
+        'searches for the 44 rows of a group by the mean of their 200 features (`clusters = "lloyd"`)', FEWER
+    ),
+    "means of features and known rows": Attack(sums.means_of_features_and_known_rows, CURIOUS, ("RFKKMeans",)).does(
+        "knows 35 of these 44 rows, and finds the other 9", "rows of a group that is known but for a few rows"
     ),
     "one row at a time": Attack(
         coordinator.align_to_one, MALICIOUS, KMEANS, table=WINE[::4], ids=True, operator={"min-rows": "1"}, guard=KEYED

@@ -6,8 +6,8 @@ from cases import PAIRS
 from attacks import cards
 from attacks.table import ATTACKS, CASES, KEYED
 
-SEARCHES = {"pooled products of features", "products of few features", "products of an embedding"}
-"""The same non-linear search as from the products of features, at seconds each."""
+SEARCHES = {"pooled products of features", "products of few features", "products of an embedding", "means of features"}
+"""Non-linear searches as others are, at seconds each."""
 SAME = {"replays": ("ADMMKPCA", "DisKPCA", "FKKMeans", "VFedPCA"), "narrow width": ("CentroidKPCA", "SpectralKMeans")}
 """Attacks that do the same to any pair, and the pairs that are enough."""
 # RFK k-means' requests are FK k-means'

@@ -291,6 +291,8 @@ def test_sites_add_their_noise_and_count_their_epsilon(tmp_path):
     (tmp_path / "study.json").write_text(study.text)
     shown = call("study", "show", tmp_path / "study.json", COLUMNS="400")
     assert f"against the coordinator and 1 of the sites together: {RUN.meaning}" in shown.output
+    shown = call("study", "show", tmp_path / "study.json", "--shape", "400x7", COLUMNS="400")
+    assert "noise moves a centre by some 0.06 of the radius: of clusters" in shown.output
     shown = call("outbox", "show", tmp_path / NAMES[0], COLUMNS="400")
     assert "the runs with noise have spent epsilon = 2 (allowed: limits.total.epsilon)" in shown.output
     (receipt,) = read_receipts(write_receipts(tmp_path / NAMES[0], NAMES[0], None))
