@@ -9,6 +9,7 @@ all. Measured rows and the output of the other scripts are kept in benchmarks/hi
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -93,6 +94,9 @@ class Contest:
                 failed = str(error)
                 if rival.process.poll() is not None:
                     break  # more of the same would take as long
+        if len(tried) > 1 and tried[0]["seconds"] < self.task.seconds / 10:  # once more: at first it imports, too
+            with contextlib.suppress(RivalError):
+                tried[0] |= self.measured(rival, program, tried[0]["setting"], SEARCH_SEED)
         known = [one for one in tried if np.isfinite(one["quality"])]
         if not known:
             row = self.row(rival.name, program, failed=failed or "no finite answer", tried=tried)

@@ -18,6 +18,7 @@ def federation(job: Job, kind: type[CentroidKMeans | FKKMeans]) -> Answer:
     return {"labels": np.concatenate([result.outputs[site]["labels"] for site in range(SITES)])}
 
 
+@program("kernel k-means", "fedkernel LandmarkKernelKMeans, one start", settings=[{"n_landmarks": 50, "n_init": 1}])
 @program(
     "kernel k-means", "fedkernel LandmarkKernelKMeans", settings=[{"n_landmarks": number} for number in (100, 300)]
 )

@@ -122,14 +122,14 @@ class LandmarkKernelPCA(_LandmarkEstimator, base.ComponentsEstimator):
 class LandmarkKernelKMeans(_LandmarkEstimator, base.ClustersEstimator):
     """Kernel k-means by coordinates in the span of k-means centres, for very many rows.
 
-    Parameters are those of `LandmarkKernelPCA`, but `n_clusters`. `labels_` (n,) are the training rows' clusters,
-    `cluster_centers_` (k, s) among the coordinates, fewer than k if there are fewer distinct rows; `model_`, a
-    KernelKMeans, has both centres and embedding, and can be saved.
+    Parameters are those of `LandmarkKernelPCA`, but `n_clusters`, and `n_init`, the starts of k-means. `labels_` (n,)
+    are the training rows' clusters, `cluster_centers_` (k, s) among the coordinates, fewer than k if there are fewer
+    distinct rows; `model_`, a KernelKMeans, has both centres and embedding, and can be saved.
 
     Notes
     -----
     The s coordinates are along the 5 k leading directions, not centred, of all rows' images in the span. The clusters
-    are the best of ten starts of k-means on those of 10,000 rows at most. Costs are those of `LandmarkKernelPCA`.
+    are the best of all starts on those of 10,000 rows at most. Costs are those of `LandmarkKernelPCA`.
     """
 
     def __init__(
@@ -139,21 +139,23 @@ class LandmarkKernelKMeans(_LandmarkEstimator, base.ClustersEstimator):
         kernel: Any = "rbf",
         gamma: float | None = None,
         n_landmarks: int | None = None,
+        n_init: int = RESTARTS,
         random_state: Any = None,
     ) -> None:
         self.n_clusters, self.kernel, self.gamma, self.n_landmarks = n_clusters, kernel, gamma, n_landmarks
-        self.random_state = random_state
+        self.n_init, self.random_state = n_init, random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the clusters of rows X (n, d)."""
         X, rng = self._rows(X, ensure_min_samples=2), np.random.default_rng(self._seed())
         base.check_count("n_clusters", self.n_clusters)
+        base.check_count("n_init", self.n_init)
         ground.check_at_most("n_clusters", self.n_clusters, len(X), "the number of rows, n_samples = ")
         with blas_threads(1), reserve_core():
             span, sample, products, _ = self._span(X, self.n_clusters, rng)
             pairs = leading_eigenpairs(products, min(DIMENSIONS_PER_CLUSTER * self.n_clusters, len(products)))
             embedding = Landmarks(span.kernel, span.landmarks, span.coefficients @ pairs.vectors)
-            centers = k_means(embedding(sample), self.n_clusters, rng, restarts=RESTARTS)
+            centers = k_means(embedding(sample), self.n_clusters, rng, restarts=self.n_init)
             self._keep(centers, np.concatenate([assign(Z, centers)[0] for _, Z in embedding.blocks(X)]))
         self.model_ = KernelKMeans(centers, embedding, pairs.values)
         return self

@@ -97,6 +97,12 @@ def test_more_landmarks_come_nearer_to_the_exact_answer():
     np.testing.assert_allclose(many, exact, rtol=0.01)
 
 
+def test_of_more_starts_the_best_is_kept():
+    X = load_digits().data
+    one, ten = (ours.LandmarkKernelKMeans(10, n_init=starts, random_state=0).fit(X) for starts in (1, 10))
+    assert np.square(ten.transform(X).min(axis=1)).sum() < np.square(one.transform(X).min(axis=1)).sum()
+
+
 @pytest.mark.parametrize("method", ["auto", "RFKKMeans"])
 def test_labels_and_coordinates_are_in_the_order_of_the_input(method):
     fitted = FKM(3, method=method, sites=ROWS, random_state=0).fit(WINE)
@@ -114,6 +120,7 @@ def test_labels_and_coordinates_are_in_the_order_of_the_input(method):
         (ours.LandmarkKernelPCA(kernel=3), "kernel = 3, but must be a kernel"),
         (ours.LandmarkKernelPCA(kernel="linear", gamma=1.0), "allowed: a number above 0, for a kernel with a width"),
         (ours.LandmarkKernelPCA(alpha=0), "alpha = 0, but must be above 0"),
+        (ours.LandmarkKernelKMeans(n_init=0), "n_init = 0, but must be a whole number from 1"),
         (FederatedPCA(sites=14), "sites = 14, but must be from 1 to the number of columns, n_features = 13"),
         (FederatedPCA(sites=[1, 2]), "sites has 2 entries, but must have one for each of the columns"),
         (FederatedPCA(sites=1.5), "sites = 1.5, but must be from 1 to the number of columns"),
