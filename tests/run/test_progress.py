@@ -176,6 +176,15 @@ def test_a_terminal_that_is_gone_ends_nothing(error, monkeypatch, tmp_path):
     assert (tmp_path / "log").read_text(encoding="utf-8").count("joined") == 2
 
 
+def test_a_server_s_log_has_sentences_and_no_tracebacks(capsys):
+    with server_log(False):
+        try:
+            raise InputError("x")
+        except InputError as error:
+            logging.getLogger("fedkernel.experiments").info("run %s has failed: x", "r", exc_info=error)
+    assert capsys.readouterr().err == "run r has failed: x\n"
+
+
 def scraped(url):
     with urlopen(url) as page:  # noqa: S310 - our own
         return dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if not line.startswith("#"))
