@@ -28,7 +28,7 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.ground import FloatArray, InputError, ProtocolError, all_finite
+from fedkernel.ground import FloatArray, InputError, ProtocolError, all_finite, listed
 from fedkernel.kernel_width import WidthClient
 from fedkernel.models import RESULT_FIELDS
 from fedkernel.numerics import orthonormal_basis, sin_theta_error
@@ -493,9 +493,14 @@ def bad_input_is_one_sentence(pair: Pair) -> None:
 def one_client_alone_is_central(pair: Pair) -> None:
     """Check that a single client with all data finds the result of `central` (`Tags.alone`)."""
     whole = [pair.whole]
-    result = pair.fit(whole)
+    try:
+        result = pair.fit(whole)
+    except InputError as refusal:
+        if pair.tags.alone:
+            raise
+        raise NotApplicable(f"it refuses a single client: {refusal}") from None
     reference = pair.central(whole, result)
-    error = abs(pair.strategy.judge(result, whole, reference)[pair.tags.error] - pair.tags.best)
+    error = _distance(pair, pair.strategy.judge(result, whole, reference), "one_client_alone_is_central")
     if pair.tags.alone != (error < CENTRAL):
         text = f"{pair.tags.error} is {error:.1e} from that of central, but tags.alone = {pair.tags.alone}"
         pair.fail("one_client_alone_is_central", text)
@@ -509,7 +514,7 @@ def together_closer_than_alone(pair: Pair) -> None:
     result, name, best = pair.recording.result, pair.tags.error, pair.tags.best
     reference, strategy = pair.central(pair.tables, result), pair.strategy.as_run(result)
     metrics = strategy.judge(result, pair.tables, reference)
-    together = abs(metrics[name] - best)
+    together = _distance(pair, metrics, "together_closer_than_alone")
     if f"{name}_alone" in metrics:
         alone = abs(metrics[f"{name}_alone"] - best)
     else:
@@ -555,7 +560,8 @@ def check_pair(
     """Check every property of a strategy with its client class in this process, by some fifteen runs.
 
     Parameters are those of `Pair`. Returns the properties without a meaning for this pair, each with the reason, also
-    logged as a warning. Raises AssertionError, which names it, for the first property that fails.
+    logged as a warning. Raises AssertionError, which names it, for the first property that fails; a note on any other
+    error names it, too.
     """
     pair, left_out = Pair(strategy, shards, tags, y=y), {}
     for check in CHECKS:
@@ -564,6 +570,11 @@ def check_pair(
         except NotApplicable as reason:
             log.warning("%s was not checked for %s: %s", check.__name__, pair, reason)
             left_out[check.__name__] = str(reason)
+        except AssertionError:
+            raise
+        except Exception as error:
+            error.add_note(f"while {check.__name__} was checked for {pair}")
+            raise
     return left_out
 
 
@@ -625,6 +636,14 @@ def _arrays(model: Any) -> dict[str, npt.NDArray[Any]]:
     if isinstance(model, np.ndarray) or not hasattr(model, "__dict__"):
         return {"value": np.asarray(model)}
     return {name: value for name, value in vars(model).items() if isinstance(value, np.ndarray)}
+
+
+def _distance(pair: Pair, metrics: Mapping[str, float], check: str) -> float:
+    """Return the error metric's distance from its best value; AssertionError if `judge` does not have it."""
+    if (name := pair.tags.error) not in metrics:
+        names = listed(list(metrics)) or "nothing"
+        pair.fail(check, f"judge returns no {name!r}, but {names}; tags.error names the metric")
+    return abs(metrics[name] - pair.tags.best)
 
 
 def _judged_alone(pair: Pair, model: Any, reference: Any) -> float:
