@@ -333,7 +333,7 @@ def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
         return Advice(candidate, f"finds {' and '.join(candidate.goals)}, not {situation.goal}")
     try:
         strategy = candidate.strategy(situation)
-        return Advice(candidate, "", strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0))
+        return Advice(candidate, "", strategy.forecast_of_run(situation.cohort), strategy.plan(len(situation.cohort), 0))
     except InputError as error:
         return Advice(candidate, str(error))
 
