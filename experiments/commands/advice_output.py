@@ -86,7 +86,9 @@ def print_advice(
         prepare |= {"categories": categories} if categories else {}
         text = starting_toml(best, situation, files, toml, columns, **prepare)
         write_atomic(toml, lambda file: file.write(text.encode()))
-        print_status(f"{toml}: an experiment to start with: fedkernel run {toml} (--dry-run: what it takes in all)")
+        print_status(
+            f"{toml}: an experiment to start with: fedkernel run {toml} (--dry-run: what it takes with its preparation)"
+        )
 
 
 def infer_division(parts: Sequence[SiteTable], partition: Partition | None) -> tuple[Division, str]:
@@ -103,8 +105,10 @@ def infer_division(parts: Sequence[SiteTable], partition: Partition | None) -> t
         if len(set(together)) == len(together):
             return "vertical", "No column is in two files: columns are divided."
         twice = next(name for name in together if together.count(name) > 1)
-        allowed = "--partition vertical or horizontal, --id for the column of row ids"
-        raise InputError(f"some columns are in several files, such as {twice!r}, and some are not; allowed: {allowed}")
+        single = next(name for name in together if together.count(name) < len(parts))
+        allowed = "--drop for those, --partition vertical or horizontal, --id for the column of row ids"
+        some = f"some columns are in several files, such as {twice!r}, and some are not in all, such as {single!r}"
+        raise InputError(f"{some}; allowed: {allowed}")
     rows, columns = {part.rows for part in parts}, {part.columns for part in parts}
     if len(rows) == 1 and len(columns) > 1:
         return "vertical", "All tables have as many rows, and other columns: columns are divided."

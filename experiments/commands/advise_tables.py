@@ -1,5 +1,6 @@
 """Sizes and columns of the sites' tables, for `fedkernel advise`."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from fedkernel.data import MOST_LEVELS, SiteFile, is_text, missing_cells, read_r
 from fedkernel.data.checks import check_file, plural
 from fedkernel.data.checks.file_check import Column
 from fedkernel.experiments.commands.forecast_table import read_shape
-from fedkernel.ground import Division, InputError
+from fedkernel.ground import Division, InputError, listed
 
 NO_VALUES = "without a value"
 
@@ -134,6 +135,10 @@ def column_remarks(
     for name, levels in categories.items():
         becomes = "each of which becomes a column ([prepare] categories); --label, if it is to be compared with"
         yield f"column {name!r} is text of {len(levels)} levels, {becomes}"
+        spellings = Counter(level.strip().casefold() for level in levels)
+        if alike := [level for level in levels if spellings[level.strip().casefold()] > 1]:
+            spelt = listed([repr(level) for level in alike])
+            yield f"column {name!r} has levels that differ in case alone, {spelt}: one spelling in all files?"
     for name in dict.fromkeys(name for part in parts for name in part.like_ids):
         if all(name in part.like_ids for part in parts if name in part.names):
             hint = f"--id {name!r} or --drop {name!r}, if they name rows and measure nothing"

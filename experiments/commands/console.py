@@ -216,12 +216,13 @@ def report_errors(debug: bool) -> Iterator[None]:
             traceback.print_exception(error)
         if isinstance(error, FedkernelError):
             shows = isinstance(error, ProtocolError) and not debug
-            print_status(f"error: {error}{'; --debug shows the traceback' if shows else ''}")
+            text = f"{error}{'; --debug shows the traceback' if shows else ''}"
         elif isinstance(error, OSError) and error.strerror:
-            print_status(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}")
+            text = f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
         else:
             hint = "" if debug else "; --debug shows where"
-            print_status(f"error: {type(error).__name__}: {error} (this is a defect{hint})")
+            text = f"{type(error).__name__}: {error} (this is a defect{hint})"
+        print_status(f"error: {text}", logging.ERROR)
         raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
     finally:
         site.removeHandler(quiet)

@@ -1,5 +1,6 @@
 """Output of an experiment for the console, a document or a program: summary, tables, two experiments compared."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +47,8 @@ def exit_if_failed(outcome: Outcome, debug: bool) -> None:
     """Exit with an error if any run has failed."""
     if outcome.failed:
         again = f"the same command tries {'it' if len(outcome.failed) == 1 else 'them'} again"
-        print_status(f"error: {outcome.summary}; {again}{'' if debug else '; --debug shows tracebacks'}")
+        more = "" if debug else "; --debug shows tracebacks"
+        print_status(f"error: {outcome.summary}; {again}{more}", logging.ERROR)
         raise typer.Exit(FAILED)
 
 

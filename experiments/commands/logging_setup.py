@@ -41,12 +41,12 @@ class JSONLines(logging.Formatter):
 
 
 class Sentences(SafeLogHandler):
-    """Handler that prints records like `print_status`, above a progress bar if there is one."""
+    """Handler that prints records like `print_status`, above a progress bar if there is one, without tracebacks."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
         try:
-            messages.print(one_line(self.format(record)), highlight=False, markup=False, soft_wrap=True)
+            messages.print(one_line(record.getMessage()), highlight=False, markup=False, soft_wrap=True)
         except (Exception, SystemExit):  # rich raises the latter at a closed pipe; the logging code goes on
             self.handleError(record)
 

@@ -3,7 +3,7 @@
 import logging
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -195,7 +195,8 @@ def serve(  # noqa: PLR0917 - one option each
         if (study := running.study_of(experiment, running.plan(experiment))) is not None:
             shown = shlex.join(["fedkernel", "study", "show", str(config), *(f"--set={it}" for it in overrides or [])])
             print_status(f"study {study.sha256}, which each site approves: {shown}")
-        with _watched(metrics, sites.sites) as report_line, follow_failures(debug):
+        tracebacks = follow_failures(debug) if debug else nullcontext()  # the log has the sentences
+        with _watched(metrics, sites.sites) as report_line, tracebacks:
             outcome = running.run_experiment(experiment, folder, restart=restart, progress=report_line, engine=engine)
         commands.show_results(experiment, outcome, folder)
         commands.exit_if_failed(outcome, debug)

@@ -126,7 +126,8 @@ class Experiment(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _masks_have_keys(self) -> "Experiment":
         if isinstance(self.data, Sites) and (self.sums == "masked") != bool(self.data.identities):
-            raise ValueError('sums = "masked" and data.identities, a public key for each of the sites, need each other')
+            keys = "each site's line of `fedkernel identity FILE --name NAME --public`"
+            raise ValueError(f'sums = "masked" and a table data.identities, of {keys}, need each other')
         return self
 
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")

@@ -70,7 +70,8 @@ class Shards(_ReadingOptions):
     """Table ``[data]`` with one file per client, in place of a data set to divide.
 
     Further keys are the reading options of `SiteFile`, such as ``id``, ``label`` and ``columns``, for all files
-    together. Where columns are divided, only one file must have each named column; all must have the ids.
+    together. Only one file must have a column to `drop` and, where columns are divided, any other that is named; all
+    must have the ids.
 
     - `shards`: paths, and patterns with ``*`` and ``?`` for all matching files in the order of their names.
     - `missing`: treatment of rows that not all files have, with columns divided and ids.

@@ -104,8 +104,9 @@ def are_aligned(data: Shards, divided: Division) -> bool:
 def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Version, ...]) -> tuple[SiteFile, ...]:
     files = tuple(replace(file, id=None) if _is_arrays(file) else file for file in files)  # arrays bring their ids
     headers = [_header(file) for file in files]
+    files = tuple(_with_own_columns(files, headers, COLUMN_OPTIONS if divided == "vertical" else ("drop",)))
     if divided == "vertical":
-        return tuple(_with_own_columns(files, headers))
+        return files
     pairs = zip(files, headers, strict=True)
     first, *others = [tuple(file.choose(Path(file.path), header)) if header else () for file, header in pairs]
     for file, names in zip(files[1:], others, strict=True):
@@ -128,13 +129,15 @@ def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Ve
     return (files[0], *(file if names == first else replace(file, columns=first) for file, names in pairs))
 
 
-def _with_own_columns(files: Sequence[SiteFile], headers: Sequence[Sequence[str]]) -> list[SiteFile]:
-    """Return the files, each with only its own columns in its options; a file without a header keeps all."""
+def _with_own_columns(
+    files: Sequence[SiteFile], headers: Sequence[Sequence[str]], options: Sequence[str]
+) -> list[SiteFile]:
+    """Return the files, each with only its own columns in these options; a file without a header keeps all."""
     everywhere = dict.fromkeys(name for header in headers for name in header)
     own: list[SiteFile] = []
     for file, header in zip(files, headers, strict=True):
         changes: dict[str, Any] = {}
-        for field in (field for field in fields(SiteFile) if field.name in COLUMN_OPTIONS):
+        for field in (field for field in fields(SiteFile) if field.name in options):
             option, value = field.name, getattr(file, field.name)
             names = () if value is None else (value,) if isinstance(value, str) else tuple(value)
             if lacking := [name for name in names if header and name not in everywhere]:

@@ -4,7 +4,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -75,6 +75,19 @@ def find_later_header(path: Path, delimiter: str | None, encoding: str | None) -
         if above and place < len(rows) - 1 and all(map(_is_name, rows[place])):
             found.append(place + 1)
     return min(found, default=None)
+
+
+def find_later_names(rows: Sequence[Sequence[object]]) -> int | None:
+    """Return the only row of a sheet that names all its columns, if row 1 names less than half."""
+    width = max(map(len, rows), default=0)
+    if not rows or 2 * sum(cell is not None for cell in rows[0]) >= width:
+        return None
+    named = [
+        place + 1
+        for place, row in enumerate(rows[: MOST_ABOVE + 2])
+        if len(row) == width and all(isinstance(cell, str) and _is_name(cell) for cell in row)
+    ]
+    return named[0] if len(named) == 1 and named[0] <= MOST_ABOVE + 1 else None
 
 
 def _is_name(cell: str) -> bool:

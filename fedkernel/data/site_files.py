@@ -19,8 +19,8 @@ import numpy as np
 
 from fedkernel.data.arrow_columns import checked_ids, ids_of, is_numeric, stack_columns
 from fedkernel.data.block_tables import ArrayTable, ParquetTable, SparseTable, Table, file_errors, open_table
-from fedkernel.data.column_readers import Reader, open_csv, open_parquet, open_sheet
-from fedkernel.data.csv_format import CsvFormat, find_later_header, guess_csv_format
+from fedkernel.data.column_readers import Reader, open_csv, open_parquet, open_sheet, read_sheet
+from fedkernel.data.csv_format import CsvFormat, find_later_header, find_later_names, guess_csv_format
 from fedkernel.ground import AnyArray, InputError, listed, open_npz, row_of_file
 
 
@@ -142,11 +142,18 @@ class SiteFile:
 
     @property
     def later_header(self) -> int | None:
-        """Row below the first that may have the names of a .csv file, unless `header` is given."""
+        """Row below the first that may have the names of a .csv or .xlsx file, unless `header` is given."""
         path = Path(self.path).expanduser()
-        if self.header is not None or path.suffix.lower() != ".csv" or not path.is_file():
+        if self.header is not None or not path.is_file():
             return None
-        return find_later_header(path, self.delimiter, self.encoding)
+        if path.suffix.lower() == ".xlsx":
+            return find_later_names(read_sheet(path).rows)
+        return find_later_header(path, self.delimiter, self.encoding) if path.suffix.lower() == ".csv" else None
+
+    @property
+    def _later_header_hint(self) -> str:
+        row = self.later_header
+        return f"; row {row} may have the names (--header {row})" if row else ""
 
     def read(self) -> SiteData:
         """Read the file; tables in .npy and .parquet files are read later, block by block.
@@ -163,17 +170,16 @@ class SiteFile:
     def choose(self, path: Path, names: Sequence[str]) -> list[str]:
         """Return the names of the table's columns, chosen from the file's stripped names by the options."""
         if "" in names:
-            raise InputError(f"{path}: column {names.index('')} (counted from 0) has no name; allowed: names for all")
+            problem = f"{path}: column {names.index('')} (counted from 0) has no name; allowed: names for all"
+            raise InputError(f"{problem}{self._later_header_hint}")
         if repeated := _repeated(names):
             raise InputError(f"{path} has two columns {repeated!r}; allowed: names that differ")
         options = [("columns", name) for name in self.columns or ()] + [("label", name) for name in self.labels]
         for option, name in [*options, ("id", self.id), *(("drop", name) for name in self.drop)]:
             if name is not None and name not in names:
                 columns = listed(list(map(repr, names)))
-                row = self.later_header
-                below = f"; row {row} may have the names (--header {row})" if row else ""
-                below += f", the names in row {self.header} (header)" if self.header else ""
-                raise InputError(f"{option} = {name!r} is no column of {path}; there are: {columns}{below}")
+                there = f"there are: {columns}" + (f", the names in row {self.header} (header)" if self.header else "")
+                raise InputError(f"{option} = {name!r} is no column of {path}; {there}{self._later_header_hint}")
         if withheld := [name for name in self.columns or () if not self.policy_admits(name)]:
             allowed = "columns that table.columns and table.hidden admit"
             raise InputError(f"columns names {withheld[0]!r}, which the policy keeps out; allowed: {allowed}")

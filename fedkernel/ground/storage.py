@@ -54,7 +54,11 @@ def save_parts(path: str | os.PathLike[str], parts: ModelParts) -> Path:
 
 
 def load_parts(path: str | os.PathLike[str]) -> ModelParts:
-    """Read a model's npz file; InputError if missing, damaged, no model, or with other than finite numbers."""
+    """Read a model's npz file, or that in a result's folder.
+
+    InputError if missing, damaged, no model, or with other than finite numbers.
+    """
+    path = Path(path, "model.npz") if Path(path).is_dir() else path
     try:
         with open_npz(path, own=False) as file:
             arrays = dict(file) if "header" in file else {}

@@ -53,7 +53,7 @@ def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any
 
 
 def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a model of any kind from its npz file; InputError if missing, damaged or unknown.
+    """Read a model of any kind from its npz file or its result's folder; InputError if missing, damaged or unknown.
 
     A file may come from another party, so nothing that it names is imported. A user's dataclass must be given as
     `kind`, the required class, or be imported before, as with its strategy; its ``__init__``, and those of its fields,

@@ -90,7 +90,7 @@ class RunSettings:
 
 PRIVACY_NEEDS = (
     'privacy needs sums = "masked", so that a site\'s own share of the noise is enough, and tables that are prepared '
-    "already (no prepare), since the sums for that have no noise"
+    "already, in units known without the rows (no prepare), since the sums for that have no noise"
 )
 
 

@@ -232,7 +232,9 @@ class TableShare(NamedTuple):
     @property
     def text(self) -> str:
         """Forecast and bound in words, as the predicate of a sentence on a run."""
-        says = [f"{protocol.share_text(self.likely)} by its forecast"] if self.likely not in (None, self.most) else []
+        bound = "at most " if self.is_bound else ""
+        likely = None if self.likely is None else f"{bound}{protocol.share_text(self.likely)} by its forecast"
+        says = [] if likely is None or self.likely == self.most else [likely]
         says += [f"{protocol.share_text(self.most)} at most by its plan"] if self.most is not None else []
         return f"sends {' and '.join(says)}" if says else f"sends a number that {UNKNOWN}"
 

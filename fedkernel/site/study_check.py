@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fedkernel.ground import RefusedError, own_short_names, short_names
 from fedkernel.protocol import is_seeded
 from fedkernel.site.policy import EPSILON_RULE, EXEMPT, MessageRules, Policy, not_masked_text, not_summed_text
-from fedkernel.wire import RunSpec, Study
+from fedkernel.wire import UNASKED_BY, RunSpec, Study
 
 NO_LIMITS = MessageRules()
 
@@ -85,18 +85,8 @@ def _plain_sums(policy: Policy, run: RunSpec) -> Iterator[str]:
             yield f"run {run.id!r} has sums = {run.sums!r}, but must have masked ones"
         replies = {planned.reply for step in run.plan or () for planned in step.requests if not planned.summed}
         for reply in sorted(replies.difference(EXEMPT)):
-            without = f"; a study without: {_WITHOUT[reply]}" if reply in _WITHOUT else ""
+            without = f"; a study without: {UNASKED_BY[reply]}" if reply in UNASKED_BY else ""
             yield f"{not_masked_text(reply)}{without}"
-
-
-_WITHOUT = {
-    "ClusterSizes": "evaluate = false",
-    "Differences": '[prepare] drift = "ignore"',
-    "LocalCenters": 'centroids = "shared"',
-    "LocalCoreset": 'clusters = "lloyd"',
-    "LocalCost": 'clusters = "lloyd"',
-}
-"""Settings of an experiment under which a reply that is no sum is not asked for."""
 
 
 def _epsilon(policy: Policy, run: RunSpec) -> Iterator[str]:

@@ -58,8 +58,9 @@ class KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             raise InputError(f"kernel = {kernel!r}, but must be a kernel, or the name or table of one")
         if (gamma := self.gamma) is None:
             return kernel
-        if not hasattr(kernel, "width") or not gamma > 0:
-            raise InputError(f"gamma = {gamma!r} with {kernel!r}; allowed: a number above 0, for a kernel with a width")
+        if not hasattr(kernel, "width") or not isinstance(gamma, int | float | np.number) or not gamma > 0:
+            allowed = "a number above 0, for a kernel with a width, or None"
+            raise InputError(f"gamma = {gamma!r} with {kernel!r}; allowed: {allowed}")
         return kernel.with_gamma(float(gamma))
 
 

@@ -33,7 +33,7 @@ from fedkernel.strategy.evaluation import Measures
 from fedkernel.strategy.flower_strategy import FlowerStrategy
 from fedkernel.strategy.phases import begin, check_phases, join_sites, measure, with_settled_widths
 from fedkernel.strategy.simulation import Outputs, check_tables, run_through_files, simulated_sites
-from fedkernel.wire import shares_rows
+from fedkernel.wire import UNASKED_BY, shares_rows
 
 M = TypeVar("M")
 T = TypeVar("T")
@@ -261,10 +261,13 @@ def _unmasked_findings(client: type[KernelClient], ledger: Ledger) -> list[str]:
     entries = [entry for entry in ledger.entries if entry.floats_up and entry.phase in alone]
     if not entries:
         return []
-    kinds = ", ".join(dict.fromkeys(alone[entry.phase] for entry in entries))
+    kinds = dict.fromkeys(alone[entry.phase] for entry in entries)
     sent = f"{sum(entry.floats_up for entry in entries):,} of {ledger.floats_up:,} floats are no sums"
-    advice = 'docs/explanation/privacy.md lists the pairs that send sums only, some with clusters="lloyd"'
-    return [f"{sent}, and left the sites without masks, as {kinds}; {advice}"]
+    if settings := dict.fromkeys(UNASKED_BY[kind] for kind in kinds if kind in UNASKED_BY):
+        advice = f"a run without: {', '.join(settings)}"
+    else:
+        advice = "docs/explanation/privacy.md lists the pairs that send sums only"
+    return [f"{sent}, and left the sites without masks, as {', '.join(kinds)}; {advice}"]
 
 
 def _resume_findings(journal: Journal | None) -> list[str]:

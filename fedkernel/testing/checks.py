@@ -49,7 +49,8 @@ def check_pair(
     """Check every property of a strategy with its client class in this process, by some fifteen runs.
 
     Parameters are those of `Pair`. Returns the properties without a meaning for this pair, each with the reason, also
-    logged as a warning. Raises AssertionError, which names it, for the first property that fails.
+    logged as a warning. Raises AssertionError, which names it, for the first property that fails; a note on any
+    other error names it, too.
     """
     pair, left_out = Pair(strategy, shards, tags, y=y), {}
     for check in CHECKS:
@@ -58,6 +59,11 @@ def check_pair(
         except NotApplicable as reason:
             log.warning("%s was not checked for %s: %s", check.__name__, pair, reason)
             left_out[check.__name__] = str(reason)
+        except AssertionError:
+            raise
+        except Exception as error:
+            error.add_note(f"while {check.__name__} was checked for {pair}")
+            raise
     return left_out
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.wire.masked_sums import (
         ALIKE,
+        UNASKED_BY,
         MaskedSum,
         MaskKeys,
         mask_label,

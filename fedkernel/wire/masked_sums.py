@@ -62,6 +62,15 @@ DO_NOT_CANCEL = (
     "set of sites"
 )
 
+UNASKED_BY = {
+    "ClusterSizes": "evaluate = false",
+    "Differences": '[prepare] drift = "ignore"',
+    "LocalCenters": 'centroids = "shared"',
+    "LocalCoreset": 'clusters = "lloyd"',
+    "LocalCost": 'clusters = "lloyd"',
+}
+"""Settings of an experiment under which a reply that is no sum is not asked for."""
+
 ALIKE = "alike"
 """Name of the scalar in requests of a run with masked sums: all sites were sent the same requests so far."""
 

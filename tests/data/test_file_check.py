@@ -195,6 +195,21 @@ def test_a_title_above_the_names_and_units_below_are_one_fault_each(tmp_path):
     assert not [each for each in severities(path, id="id") if each[0] == "fault"]
 
 
+def test_a_title_above_a_sheet_s_names_is_one_fault(tmp_path):
+    path, book = tmp_path / "a.xlsx", openpyxl.Workbook()
+    for row in (["Ward South, 2024"], [], ["id", "x", "kind"], *([f"p{row}", row, "ab"[row % 2]] for row in range(9))):
+        book.active.append(row)
+    book.save(path)
+    title = ("fault", "row 1 does not have the columns' names, but row 3 may", "")
+    text = ("fault", "text, 2 levels", "column C 'kind'")
+    assert [each for each in severities(path, id="id") if each[0] == "fault"] == [title, text]
+    with pytest.raises(InputError, match=r"column 1 .* has no name; .*; row 3 may have the names \(--header 3\)$"):
+        SiteFile(path, id="id").read()
+    book.active.delete_rows(1, 2)
+    book.save(path)
+    assert [each for each in severities(path, id="id") if each[0] == "fault"] == [text]
+
+
 def test_a_spreadsheet_is_looked_at_too(tmp_path):
     book = openpyxl.Workbook()
     for row in (["id", "x", "y"], [7, 1.5, "5 mg"], [8, None, "6 mg"], [], [8, 2, 7]):

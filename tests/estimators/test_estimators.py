@@ -119,6 +119,10 @@ def test_labels_and_coordinates_are_in_the_order_of_the_input(method):
         (ours.LandmarkKernelPCA(0), "n_components = 0, but must be a whole number from 1, or None for all"),
         (ours.LandmarkKernelPCA(kernel=3), "kernel = 3, but must be a kernel"),
         (ours.LandmarkKernelPCA(kernel="linear", gamma=1.0), "allowed: a number above 0, for a kernel with a width"),
+        (
+            ours.LandmarkKernelPCA(gamma="scale"),
+            "gamma = 'scale' with RBF(width='mean'); allowed: a number above 0, for",
+        ),
         (ours.LandmarkKernelPCA(alpha=0), "alpha = 0, but must be above 0"),
         (ours.LandmarkKernelKMeans(n_init=0), "n_init = 0, but must be a whole number from 1"),
         (FederatedPCA(sites=14), "sites = 14, but must be from 1 to the number of columns, n_features = 13"),

@@ -79,6 +79,7 @@ def test_the_experiment_to_start_with_runs_and_takes_what_was_said(tmp_path, mon
     (row,) = read_runs(tmp_path / "out" / "runs.jsonl")
     (forecast,) = lines_of([planned])[0].known
     assert row.rounds <= forecast.rounds
+    assert re.search(rf"^ *{planned.method.name} +{forecast.rounds} ", text, re.MULTILINE), "with the kernel's width"
     assert row.floats_up <= forecast.floats_up
     if forecast.meaning == "exact":
         counted = (row.rounds, row.floats_up, row.floats_down)
@@ -102,7 +103,7 @@ def test_files_say_what_is_divided_and_are_what_is_started_with(tmp_path, monkey
     (row,) = read_runs(next((sites / "runs").rglob("runs.jsonl")))
     assert row.floats_up == 28 * (2 + 4) + (2 + 4)
     assert "not FK k-means: is for divided rows, but columns are divided" in text
-    with pytest.raises(InputError, match="some columns are in several files, such as 'patient', and some are not"):
+    with pytest.raises(InputError, match="in several files, such as 'patient', and some are not in all, such as 'u';"):
         infer_division([read_site_table("a.csv"), read_site_table("b.csv")], None)
     same = [SiteTable(20, 2, ("u", "v")), SiteTable(30, 2, ("v", "u"))]
     assert infer_division(same, None)[0] == "horizontal"
@@ -142,6 +143,23 @@ def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_pat
     with_faults = command("a.csv", "b.csv", "--goal", "clusters", "--toml", "plain.toml")
     assert read_config(Path("plain.toml")).report.metric == "nmi_central"
     assert "b.csv has 1 fault to be mended before it can be used: fedkernel check b.csv" in with_faults
+
+
+def test_a_column_that_one_file_has_can_be_dropped_and_spellings_of_a_level_are_said(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for site, sexes, more in (("a", "fm", ()), ("b", "FM", ("ward",))):
+        table = pd.DataFrame(rng.standard_normal((30, 3 + len(more))), columns=["u", "v", "w", *more])
+        table["sex"] = rng.choice([*sexes], 30)
+        table.to_csv(tmp_path / f"{site}.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    text = command("a.csv", "b.csv", "--drop", "ward", "--toml", "study.toml")
+    assert "column 'sex' has levels that differ in case alone, 'F', 'M', 'f', 'm': one spelling in all files?" in text
+    (planned,) = plan(read_config(Path("study.toml")))
+    assert planned.shapes == ((30, 3 + 4), (30, 3 + 4))
+    with pytest.raises(
+        InputError, match=r"data.drop names 'wart', which no file has; the files have u, v, w, sex, ward"
+    ):
+        plan(read_config(Path("study.toml"), ['data.drop=["wart"]']))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_saved_clusters_are_loaded_bit_for_bit(tmp_path, embedding, values, trai
     model = clusters_of(embedding, values=values, training=training)
     path = model.save(tmp_path / "model.npz")
     X = rows(30, 3, seed=5)
-    for again in (KernelKMeans.load(path), KernelKMeans.load(str(path)), load_model(path)):
+    for again in (KernelKMeans.load(path), KernelKMeans.load(str(path)), load_model(tmp_path)):
         assert type(again) is KernelKMeans
         assert type(again.embedding) is type(embedding)
         for name in ("centers_", "eigenvalues_", "training_"):

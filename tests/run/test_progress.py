@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import pytest
 from rich.console import Console
 from sklearn.datasets import load_iris
+from typer import Exit
 
 from fedkernel.engines.grpc.connections import report_failed_handshakes
 from fedkernel.experiments.commands import console, logging_setup
@@ -174,6 +175,21 @@ def test_a_terminal_that_is_gone_ends_nothing(error, monkeypatch, tmp_path):
         except InputError:
             logging.getLogger("fedkernel.run.journal").warning("run %s", "r", exc_info=True)
     assert (tmp_path / "log").read_text(encoding="utf-8").count("joined") == 2
+
+
+def test_what_ends_a_site_is_an_error_in_its_log(tmp_path):
+    with site_log(tmp_path / "log", "north", False), pytest.raises(Exit), console.report_errors(False):
+        raise InputError("x")
+    assert (tmp_path / "log").read_text(encoding="utf-8").endswith(" ERROR error: x\n")
+
+
+def test_a_server_s_log_has_sentences_and_no_tracebacks(capsys):
+    with server_log(False):
+        try:
+            raise InputError("x")
+        except InputError as error:
+            logging.getLogger("fedkernel.experiments").info("run %s has failed: x", "r", exc_info=error)
+    assert capsys.readouterr().err == "run r has failed: x\n"
 
 
 def scraped(url):

@@ -1,5 +1,6 @@
 """No more numbers leave a site in a run, for each entry of its table, than its operator allows."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedkernel.protocol import TABLE_SHARE, Guards, Member, allowed_numbers, for
 from fedkernel.protocol.forecast import table_share
 from fedkernel.site import Policy, Site, approve, approved_policy
 from fedkernel.site.site_call import own_table_entries
-from fedkernel.strategies import DKPCA, FKKMeans
+from fedkernel.strategies import DKPCA, CentroidKMeans, FKKMeans
 from fedkernel.strategy import simulation
 
 
@@ -116,6 +117,12 @@ def test_an_operator_is_shown_the_figure_and_says_a_word_for_it(tmp_path, monkey
         file.write(f"{study.sha256} now table_share=much\n")
     with pytest.raises(OwnFileError, match="is no number above 0"):
         approved_policy(Policy(), tmp_path / "north", study.sha256)
+
+
+def test_a_forecast_that_is_a_bound_is_called_one(tmp_path):
+    (tmp_path / "study.json").write_text(study_of(CentroidKMeans(2), NAMES).text)
+    text = " ".join(call("study", "show", tmp_path / "study.json", "--shape", "60x8").output.split())
+    assert re.search(r"run 'trial' sends at most [\d.]+ by its forecast and [\d.]+ at most by its plan; allowed", text)
 
 
 @pytest.mark.parametrize(("rows", "columns", "k"), [(60, 13, 10), (200, 16, 2), (1333, 16, 10), (400, 100, 2)])

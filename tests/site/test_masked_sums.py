@@ -120,6 +120,7 @@ def test_every_pair_s_sums_under_masks_are_those_of_its_plain_replies(case, monk
     plain = sum(entry.floats_up for entry in entries if entry.phase not in summed_in(case, "request"))
     said = next((text for text in result.findings if "without masks" in text), "0 of none")
     assert said.partition(" of ")[0] == f"{plain:,}"
+    assert ("ClusterSizes" in said) == ("evaluate = false" in said)
 
 
 def test_a_coordinator_that_asks_sites_for_different_things_and_denies_it_gets_no_sum(monkeypatch):

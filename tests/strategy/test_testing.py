@@ -74,6 +74,27 @@ def test_a_stranger_s_pair_has_every_property_that_it_can_have(caplog):
         check_pair(Mean(), TABLES, tags=tags)
 
 
+def test_a_pair_for_several_sites_with_a_metric_of_its_own():
+    def judge(self, result, shards, reference=None):
+        return {"gap": 1.0}
+
+    with pytest.raises(AssertionError, match=r"judge returns no 'error', but gap; tags.error names the metric$"):
+        check_pair(type("Other", (Mean,), {"judge": judge})(), TABLES)
+
+    def protocol(self, run):
+        replies = yield from to_all(ColumnSums())
+        if len(replies) < 2:
+            raise fault("a single site")
+        return total(replies) / 12
+
+    Several, fault = type("Several", (Mean,), {"tags": Tags(), "protocol": protocol}), InputError
+    assert check_pair(Several(), TABLES)["one_client_alone_is_central"] == "it refuses a single client: a single site"
+    fault = ZeroDivisionError
+    with pytest.raises(ZeroDivisionError) as caught:
+        check_pair(Several(), TABLES)
+    assert caught.value.__notes__ == ["while one_client_alone_is_central was checked for Several"]
+
+
 def test_it_needs_nothing_that_is_for_development_only():
     code = "import sys, fedkernel.testing, strategies; print({'pytest', 'hypothesis'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

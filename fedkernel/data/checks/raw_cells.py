@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedkernel.data.block_tables import file_errors
 from fedkernel.data.checks.findings import Finding, plural, row_numbers
 from fedkernel.data.column_readers import MISSING_TEXTS, check_header, read_sheet, text_of
-from fedkernel.data.csv_format import CsvFormat, with_mark
+from fedkernel.data.csv_format import CsvFormat, find_later_names, with_mark
 from fedkernel.data.raw import column_of
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, InputError
@@ -45,8 +45,10 @@ def read_cells(file: SiteFile) -> Cells:
     if suffix == ".csv":
         return _csv_cells(file, path)
     if suffix == ".xlsx":
-        sheet = read_sheet(path, file.header_row)
-        findings = []
+        sheet, findings = read_sheet(path, file.header_row), list[Finding]()
+        if file.header is None and (row := find_later_names(sheet.rows)):
+            findings.append(_names_below(row))
+            file, sheet = replace(file, header=row), read_sheet(path, row)
         if sheet.sheets > 1:
             findings.append(Finding("note", f"the first of {sheet.sheets} sheets is read", f"sheet {sheet.name!r}"))
         rows = [["" if cell is None else text_of(cell) for cell in row] for row in sheet.rows]
@@ -64,8 +66,7 @@ def read_cells(file: SiteFile) -> Cells:
 def _csv_cells(file: SiteFile, path: Path) -> Cells:
     findings: list[Finding] = []
     if row := file.later_header:
-        problem = f"row 1 does not have the columns' names, but row {row} may"
-        findings.append(Finding("fault", problem, remedy=f"--header {row}, or delete the rows above it"))
+        findings.append(_names_below(row))
         file = replace(file, header=row)  # the other findings are as with that
     try:
         form = file.csv_format
@@ -95,6 +96,11 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
     names = records[form.header - 1] if form.header <= len(records) else None
     check_header(path, form.header, len(records), names)
     return _rows_cells(records[form.header - 1 :], findings, form, form.delimiter)
+
+
+def _names_below(row: int) -> Finding:
+    problem = f"row 1 does not have the columns' names, but row {row} may"
+    return Finding("fault", problem, remedy=f"--header {row}, or delete the rows above it")
 
 
 def _decodes(line: bytes, encoding: str) -> bool:
