@@ -332,8 +332,8 @@ def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
     if situation.goal not in candidate.goals:
         return Advice(candidate, f"finds {' and '.join(candidate.goals)}, not {situation.goal}")
     try:
-        strategy = candidate.strategy(situation)
-        return Advice(candidate, "", strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0))
+        strategy, cohort = candidate.strategy(situation), situation.cohort
+        return Advice(candidate, "", strategy.forecast_of_run(cohort), strategy.plan(len(cohort), 0))
     except InputError as error:
         return Advice(candidate, str(error))
 
