@@ -86,9 +86,8 @@ def print_advice(
         prepare |= {"categories": categories} if categories else {}
         text = starting_toml(best, situation, files, toml, columns, **prepare)
         write_atomic(toml, lambda file: file.write(text.encode()))
-        print_status(
-            f"{toml}: an experiment to start with: fedkernel run {toml} (--dry-run: what it takes with its preparation)"
-        )
+        more = "--dry-run: what it takes with its preparation"
+        print_status(f"{toml}: an experiment to start with: fedkernel run {toml} ({more})")
 
 
 def infer_division(parts: Sequence[SiteTable], partition: Partition | None) -> tuple[Division, str]:
