@@ -142,15 +142,18 @@ def count_releases(plan: Plan | None, answers: Sequence[type[Request[Any]]]) -> 
     number = 0
     for step in plan:
         for planned in step.requests:
-            kind = kinds.get(planned.request, Request)
             if planned.reply != Receipt.__name__:
-                if kind.sensitivity is Request.sensitivity:
-                    text = f"privacy: {planned.reply} has no noise, as one row may change it by any amount"
-                    raise InputError(
-                        f"{text}; allowed: methods such as CentroidKMeans, of which only bounded sums leave"
-                    )
+                check_noise(kinds.get(planned.request, Request))
                 number += step.times
     return number
+
+
+def check_noise(request: type[Request[Any]]) -> None:
+    """Raise InputError if the answer to a request can have no noise; a site then computes none."""
+    reply = request.reply_type
+    if reply is not Receipt and request.sensitivity is Request.sensitivity:
+        text = f"privacy: {reply.__name__} has no noise, as one row may change it by any amount"
+        raise ShareableError(f"{text}; allowed: methods such as CentroidKMeans, of which only bounded sums leave")
 
 
 def step_of(sensitivity: float) -> float:

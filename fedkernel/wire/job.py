@@ -53,6 +53,11 @@ OMITTED_IF_UNSET = ("journals", "deadlines", "quorum", "go_on", "whole")
 MOST_SITES = 10_000
 """Most named sites of a run."""
 
+NOISE_NEEDS = (
+    'sums = "masked", a plan, align = false, and neither prepare nor evaluate nor compare, whose answers and refusals '
+    "have no noise"
+)
+
 RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
 """Id of a run: part of file names at the sites, so without slashes."""
 
@@ -101,7 +106,7 @@ class RunSpec(pydantic.BaseModel):
     - `wire`: precision of the arrays in the method's messages, up and down.
     - `sums`: "masked" hides each site's reply in the sum over all (`fedkernel.wire.masked_sums`). `identities`: the
       named sites' public keys for that and for receipts (`KeyPair.listed`), in the order of `sites`.
-    - `privacy`: of the sums, by noise; then all that leaves are such sums.
+    - `privacy`: of the sums, by noise; then all that leaves are such sums, and named sites are asked for nothing else.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -162,6 +167,9 @@ class RunSpec(pydantic.BaseModel):
             )
         if self.project is not None and (self.sites is None or not self.align):
             raise ValueError("project is for runs of named sites whose rows are compared by their ids")
+        without_noise = self.sums == "plain" or self.plan is None or self.align or self.prepare or self.evaluate
+        if self.privacy is not None and self.sites is not None and (without_noise or self.compare):
+            raise ValueError(f"privacy of run {self.id} needs {NOISE_NEEDS}")
         return self
 
     @pydantic.model_serializer(mode="wrap")
