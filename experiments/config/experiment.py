@@ -24,7 +24,7 @@ from fedkernel.experiments.config.sections import (
     refuse_repetition,
 )
 from fedkernel.ground import InputError, Precision, Sums, explain, resolve_address
-from fedkernel.protocol import Privacy
+from fedkernel.protocol import PRIVACY_NEEDS, Privacy
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
 CASE_NAME = "case"
@@ -127,6 +127,8 @@ class Experiment(pydantic.BaseModel):
     def _masks_have_keys(self) -> "Experiment":
         if isinstance(self.data, Sites) and (self.sums == "masked") != bool(self.data.identities):
             raise ValueError('sums = "masked" and data.identities, a public key for each of the sites, need each other')
+        if self.privacy is not None and (self.sums == "plain" or self.prepare is not None):
+            raise ValueError(PRIVACY_NEEDS)
         return self
 
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")

@@ -11,11 +11,14 @@ one of multiple z / sqrt(s).
 
 Not protected:
 
-- Numbers of rows, names of columns, computing times, and refusals. In such a run guards refuse nothing by the rows.
+- Numbers of rows, names of columns, computing times, and whether all numbers are finite: else a site has no part in
+  the run. It refuses nothing else by its rows: what can have no noise is not computed, ids are not compared, nor are
+  the rows with an earlier run's, since noise hides by which rows runs differ.
 - Against more colluding sites than ``colluders``; a site that only says that it adds noise counts as one.
-- Results that stay at a site, such as labels of its rows, from whoever reads the site's folder.
+- Results that stay at a site, such as labels of its rows and its noise, from whoever reads the site's folder.
 - Rows, if the coordinator knows their units and radius from the rows themselves.
-- Runs together: their epsilons add up, which a site's ``limits.total.epsilon`` limits.
+- Runs together: their epsilons add up, which a site's ``limits.total.epsilon`` limits, and their deltas, which a
+  receipt shows. A new folder, or one restored from a backup, forgets both, and draws a repeated run's noise anew.
 
 Sources: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020; Kairouz, Liu, Steinke:
 The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021; Dong, Roth, Su:
@@ -50,6 +53,11 @@ MOST_ROWS = 1 << 20
 
 MOST_STEPS = 2.0**48
 """Largest standard deviation of noise in steps: of more than 2^53 float64 cuts the last off, and opendp the largest."""
+
+PRIVACY_NEEDS = (
+    'privacy needs sums = "masked", so that a site\'s own share of the noise is enough, and a plan without prepare, '
+    "align, evaluate and compare, since answers and refusals of these have no noise"
+)
 
 INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privacy]'"
 

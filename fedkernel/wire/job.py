@@ -25,7 +25,7 @@ from fedkernel.ground import (
     short_names,
 )
 from fedkernel.numerics import kernel_tables
-from fedkernel.protocol import WIRE_VERSION, Plan, Privacy
+from fedkernel.protocol import PRIVACY_NEEDS, WIRE_VERSION, Plan, Privacy
 from fedkernel.wire.quorum import Deadlines, Quorum, Seconds
 from fedkernel.wire.row_id_hashes import Missing
 
@@ -52,11 +52,6 @@ OMITTED_IF_UNSET = ("journals", "deadlines", "quorum", "go_on", "whole")
 
 MOST_SITES = 10_000
 """Most named sites of a run."""
-
-NOISE_NEEDS = (
-    'sums = "masked", a plan, align = false, and neither prepare nor evaluate nor compare, whose answers and refusals '
-    "have no noise"
-)
 
 RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
 """Id of a run: part of file names at the sites, so without slashes."""
@@ -169,7 +164,7 @@ class RunSpec(pydantic.BaseModel):
             raise ValueError("project is for runs of named sites whose rows are compared by their ids")
         without_noise = self.sums == "plain" or self.plan is None or self.align or self.prepare or self.evaluate
         if self.privacy is not None and self.sites is not None and (without_noise or self.compare):
-            raise ValueError(f"privacy of run {self.id} needs {NOISE_NEEDS}")
+            raise ValueError(f"run {self.id}: {PRIVACY_NEEDS}")
         return self
 
     @pydantic.model_serializer(mode="wrap")

@@ -160,6 +160,7 @@ def ratio(more="", a='"a"', c='"c"'):
         ("partition.client=3", "partition.client is not a known name here (did you mean clients? allowed: kind,"),
         ('data={shards=["x.npy"], scale="none"}', "data.scale is not a known name here (allowed: shards, missing,"),
         ('data={sites=["a"], identities={b="1"}}', "identities has keys of b; allowed: one for each of the sites"),
+        ("privacy={epsilon=1.0, radius=1.0}", 'privacy needs sums = "masked", so that'),
         ('data={sites=["a"], identities={a="1f"}}', "data: identities.a = '1f' is no public key; allowed: 128 hexade"),
         ('data={sites=["rome"], rows=9}', "data.rows is not a known name here (allowed: sites, missing, share_model,"),
         ("strategy.a.colour=1", "strategy 'a': DKPCA: colour is not a known name here (allowed: n_components, "),
