@@ -11,14 +11,16 @@ one of multiple z / sqrt(s).
 
 Not protected:
 
-- Numbers of rows, names of columns, computing times, and whether all numbers are finite: else a site has no part in
-  the run. It refuses nothing else by its rows: what can have no noise is not computed, ids are not compared, nor are
-  the rows with an earlier run's, since noise hides by which rows runs differ.
+- Numbers of rows, names of columns, computing times, and whether a table is fit: its numbers finite, its ids
+  different. A site refuses nothing else by its rows: what can have no noise is not computed, ids are not compared, nor
+  are the rows with an earlier run's, since noise hides by which rows runs differ.
 - Against more colluding sites than ``colluders``; a site that only says that it adds noise counts as one.
 - Results that stay at a site, such as labels of its rows and its noise, from whoever reads the site's folder.
+- Rows at simulated sites, whose noise follows from the run's seed.
 - Rows, if the coordinator knows their units and radius from the rows themselves.
 - Runs together: their epsilons add up, which a site's ``limits.total.epsilon`` limits, and their deltas, which a
-  receipt shows. A new folder, or one restored from a backup, forgets both, and draws a repeated run's noise anew.
+  receipt shows. With a new folder or outbox, or one restored from a backup, a site forgets both, and may draw the noise
+  of a repeated run anew.
 
 Sources: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020; Kairouz, Liu, Steinke:
 The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021; Dong, Roth, Su:

@@ -227,6 +227,7 @@ def test_every_sum_of_a_run_has_noise_of_the_stated_size(strategy, monkeypatch):
     result = strategy.fit(SHARDS, evaluate=True, sums="masked", privacy=BOUND)
     assert stats.kstest(errors, "norm").pvalue > 1e-4
     assert any("epsilon = 2, delta = 1e-05 for one row added or removed at one" in text for text in result.findings)
+    assert any("follows from the run's seed" in text for text in result.findings)
 
 
 def test_with_much_epsilon_a_run_has_the_numbers_of_rows_without_groups():
@@ -273,8 +274,10 @@ def test_sites_add_their_noise_and_count_their_epsilon(tmp_path):
     nodes, study = masked(tmp_path, KPCA, "[limits.total]\nrows = 0\nepsilon = 3.0\n", privacy=RUN)
     with Approved(study, nodes) as grid:
         settings = settings_of(study.runs[0])
-        model = KPCA.run(grid, settings).model
+        result = KPCA.run(grid, settings)
+    model = result.model
     assert np.all(np.isfinite(model.coefficients_))
+    assert not any("follows from the run's seed" in text for text in result.findings)
     for own, spent in ((study.sha256, 2.0), ("", 4.0)):  # of no study, another run might have the id
         gate = Gate(Policy(), study.runs[0], own)
         assert gate._started(gate._started(RunProgress())).total.epsilon == spent
