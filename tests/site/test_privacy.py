@@ -34,7 +34,7 @@ from fedkernel.run import RunningProtocol
 from fedkernel.site import Policy, read_outbox, read_receipts, write_receipts
 from fedkernel.site.gate import Gate, RunProgress
 from fedkernel.strategies import DKPCA, CentroidKMeans, CentroidKPCA, FKKMeans
-from fedkernel.wire import Job, MaskedSum, MaskKeys, RunSpec, Study, flower_internals, from_content
+from fedkernel.wire import Introduce, Job, MaskedSum, MaskKeys, RunSpec, Study, flower_internals, from_content
 
 COLUMNS = RBF(width="columns")
 KPCA, KMEANS = CentroidKPCA(2, COLUMNS, n_landmarks=6), CentroidKMeans(2, COLUMNS)
@@ -318,6 +318,14 @@ def test_an_answer_that_can_have_no_noise_is_not_even_computed(kind):
         noisy = request.reply_type is Receipt or request.__name__ in ("SumMoments", "SumCells", *FK_SUMS)
         with pytest.raises(ProtocolError if noisy else ShareableError, match="version" if noisy else "has no noise"):
             client.fit([], {"message": request.__name__})
+
+
+def test_a_run_with_so_much_epsilon_that_its_noise_hides_no_row_is_refused_unless_the_operator_allows_it(tmp_path):
+    """Each cell would have single rows, and no group."""
+    for policy, sentence in (("", "but must have at most 10 (limits"), ("[limits.total]\nepsilon = 2e7\n", "Intro")):
+        much = replace(RUN, epsilon=1e7)
+        (node, *_), study = masked(tmp_path, KPCA, policy, privacy=much)
+        assert sentence in str(masked_target(tmp_path, node, study, privacy=much.text).ask(Introduce()))
 
 
 def test_a_table_that_has_changed_by_one_row_is_told_by_no_refusal(tmp_path):
