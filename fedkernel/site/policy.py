@@ -29,7 +29,7 @@ ROW_SHARE, ATTEMPTS = 0.5, 3
 SHARE_RULE, EPSILON_RULE = "limits.total.share", "limits.total.epsilon"
 
 MOST_EPSILON = 10.0
-"""Largest epsilon of a run by default: sums with noise are of single rows, which hardly any noise would show."""
+"""Largest epsilon of a run by default: sums with noise are of single rows, not groups, and little noise shows these."""
 
 FULL_RUNS = 10
 """Runs that send all that `Guards.table_share` allows, by the default of `TotalLimits.share`."""
