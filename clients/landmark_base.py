@@ -325,6 +325,8 @@ class LandmarkClient(KernelClient):
         return SquaredLengths(sums=np.array([total, captured]))
 
     def _blocks(self, precision: Precision) -> Iterator[tuple[slice, Rows]]:
+        if self.privacy is not None:  # else a number too large for float32 would be refused, without noise
+            precision = "float64"
         for rows in row_blocks(len(self.X)):
             yield rows, self.X.block(rows.start, rows.stop, precision)
 

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.protocol.privacy import (
         ADJACENCY,
+        PRIVACY_NEEDS,
         Privacy,
         basis_of_privacy,
         bounded_rows,

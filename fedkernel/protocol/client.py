@@ -24,7 +24,7 @@ from fedkernel.protocol.constraints import MAX_ENTRY
 from fedkernel.protocol.encoding import Scalar, decode, encode, wire_of
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request
-from fedkernel.protocol.privacy import MOST_ROWS, Privacy
+from fedkernel.protocol.privacy import MOST_ROWS, Privacy, check_noise
 
 Array = npt.NDArray[Any]
 Answers = tuple[type[Request[Any]], ...]
@@ -240,6 +240,8 @@ class KernelClient(NumPyClient):
             text = f"{shortened(repr(name))} is no request of this client; it answers {sorted(self.handlers)}"
             raise ProtocolError(f"{self._where(config)}: {text}")
         kind, method = self.handlers[name]
+        if self.privacy is not None:
+            check_noise(kind)
         try:
             request = decode(kind, parameters, config, wire := wire_of(config))
         except ProtocolError as error:

@@ -12,12 +12,16 @@ So s sums are as private as one with z / sqrt(s).
 
 Not protected:
 
-- Numbers of rows, names of columns, computing times, and refusals. So no guard refuses anything in such a run because
-  of the rows' values.
+- Numbers of rows, names of columns, computing times, and whether a table is fit: its numbers finite, its ids
+  different. A site refuses nothing else by its rows: what can have no noise is not computed, and neither ids nor the
+  rows of an earlier run are compared, since noise hides by which rows runs differ.
 - Rows against more colluding sites than ``colluders``. A site that only says that it adds noise counts as one.
-- Results that stay at a site, such as labels of its rows, from whoever reads the site's folder.
+- Results that stay at a site, such as labels of its rows and its noise, from whoever reads the site's folder.
+- Rows at simulated sites, whose noise follows from the run's seed.
 - Rows by which units or ``radius`` were chosen: both must come from public knowledge.
-- Several runs together: their epsilons add up, and a site's ``limits.total.epsilon`` limits the total.
+- Several runs together: their epsilons add up, and a site's ``limits.total.epsilon`` limits the total; their deltas
+  add up, which a receipt shows. With a new folder or outbox, or one restored from a backup, a site forgets both, and
+  may draw the noise of a repeated run anew.
 
 Sources: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020; Kairouz, Liu, Steinke:
 The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021; Dong, Roth, Su:
@@ -52,6 +56,11 @@ MOST_ROWS = 1 << 20
 
 MOST_STEPS = 2.0**48
 """Largest standard deviation of noise in steps: of more than 2^53 float64 cuts the last off, and opendp the largest."""
+
+PRIVACY_NEEDS = (
+    'privacy needs sums = "masked", so that a site\'s own share of the noise is enough, and tables in units known '
+    "without the rows: no prepare, align, evaluate or compare, whose answers and refusals have no noise"
+)
 
 INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privacy]'"
 
@@ -144,15 +153,18 @@ def count_releases(plan: Plan | None, answers: Sequence[type[Request[Any]]]) -> 
     number = 0
     for step in plan:
         for planned in step.requests:
-            kind = kinds.get(planned.request, Request)
             if planned.reply != Receipt.__name__:
-                if kind.sensitivity is Request.sensitivity:
-                    text = f"privacy: {planned.reply} has no noise, as one row may change it by any amount"
-                    raise InputError(
-                        f"{text}; allowed: methods such as CentroidKMeans, of which only bounded sums leave"
-                    )
+                check_noise(kinds.get(planned.request, Request))
                 number += step.times
     return number
+
+
+def check_noise(request: type[Request[Any]]) -> None:
+    """Raise InputError if the answer to a request can have no noise; a site then computes none."""
+    reply = request.reply_type
+    if reply is not Receipt and request.sensitivity is Request.sensitivity:
+        text = f"privacy: {reply.__name__} has no noise, as one row may change it by any amount"
+        raise ShareableError(f"{text}; allowed: methods such as CentroidKMeans, of which only bounded sums leave")
 
 
 def step_of(sensitivity: float) -> float:

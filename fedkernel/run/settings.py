@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from fedkernel.data import Prepare
 from fedkernel.ground import InputError, Precision, Sums
-from fedkernel.protocol import ConfigValue, Privacy
+from fedkernel.protocol import PRIVACY_NEEDS, ConfigValue, Privacy
 from fedkernel.wire import Missing, check_quorum, digest, flower_internals, identity_of, records_of
 
 
@@ -86,12 +86,6 @@ class RunSettings:
         if isinstance(named.get("deadlines"), str):
             named["deadlines"] = json.loads(named["deadlines"])
         return cls(**named)
-
-
-PRIVACY_NEEDS = (
-    'privacy needs sums = "masked", so that a site\'s own share of the noise is enough, and tables that are prepared '
-    "already, in units known without the rows (no prepare), since the sums for that have no noise"
-)
 
 
 def _hash(content: RecordDict) -> str:

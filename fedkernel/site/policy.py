@@ -24,6 +24,9 @@ ROW_SHARE, ATTEMPTS = 0.5, 3
 
 SHARE_RULE, EPSILON_RULE = "limits.total.share", "limits.total.epsilon"
 
+MOST_EPSILON = 10.0
+"""Largest epsilon of a run by default: sums with noise are of single rows, not groups, and little noise shows these."""
+
 FULL_RUNS = 10
 """Runs that send all that `Guards.table_share` allows, by the default of `TotalLimits.share`."""
 
@@ -45,7 +48,7 @@ class TableRules(_Table):
     - `row_share`: least share of the site's rows that must be common to all sites, if rows are aligned.
     - `rows_apart`: rows added, and rows removed, between two runs: none, or at least so many. Otherwise the difference
       of their answers would reveal these rows. Compared are ids (or positions) and contents, hashed under the site's
-      secret. 0: no limit.
+      secret; runs with noise are not. 0: no limit.
     - `columns`, `hidden`: patterns with ``*`` and ``?`` of columns that may be in the table, and of those never read.
     - `sha256`: hash of the only file that the policy is for.
     """
@@ -168,7 +171,7 @@ class TotalLimits(Limits):
     `share`: numbers sent to all readers, each reply's per entry of the table it is about. A changed file counts on,
     since most of its rows may be the old ones; a repeated start counts again, new rows by their own entries. None:
     `FULL_RUNS` times `Guards.table_share`, that of the study's approval if it has one. `epsilon`: of runs with noise,
-    added up (`fedkernel.protocol.privacy`); runs without noise are refused then.
+    added up (`fedkernel.protocol.privacy`); runs without noise are refused then. None: `MOST_EPSILON` in each.
     """
 
     share: Annotated[float, Field(gt=0)] | None = None
@@ -180,7 +183,10 @@ class TotalLimits(Limits):
 
     def epsilon_fault(self, run: str, own: float, total: float) -> str:
         """Return the error text if a run's epsilon (0: no noise) makes the total too large; else nothing."""
-        if self.epsilon is None or (own and total <= self.epsilon * (1 + 1e-9)):  # three runs of 0.1 are 0.3
+        if self.epsilon is None:
+            text = f"run {run!r} has epsilon = {own:g}, which hides little, but must have at most {MOST_EPSILON:g}"
+            return text if own > MOST_EPSILON else ""
+        if own and total <= self.epsilon * (1 + 1e-9):  # three runs of 0.1 are 0.3
             return ""
         if not own:
             return f"run {run!r} has no noise, but must have privacy, a table of epsilon and delta"

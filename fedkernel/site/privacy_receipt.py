@@ -22,7 +22,7 @@ from fedkernel.protocol import basis_of_privacy, share_text
 from fedkernel.site.approval import signature_of, signer_of
 from fedkernel.site.audit_log_reader import Count, Departure, Hash, departures_of
 from fedkernel.site.policy import EXEMPT
-from fedkernel.wire import HASH_DIGITS
+from fedkernel.wire import HASH_DIGITS, Introduction
 
 RECEIPTS = "receipts"  # folder of receipts in a site's, and of handed-over ones in an experiment's
 
@@ -30,10 +30,14 @@ Amount = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 
 
 class SpentPrivacy(pydantic.BaseModel, extra="allow", frozen=True):
-    """Privacy that noise gave a run: `epsilon`, `delta`, and other plain values such as adjacency and accountant."""
+    """Privacy that noise gave a run: `epsilon`, `delta`, and other plain values such as adjacency and accountant.
+
+    `epsilon_in_all`: of all runs of the site until this one's end.
+    """
 
     epsilon: Amount
     delta: Amount
+    epsilon_in_all: Amount
 
 
 class PrivacyReceipt(pydantic.BaseModel, extra="forbid", frozen=True):
@@ -98,7 +102,7 @@ def write_receipts(out: Path, site: str, identity: KeyPair | None) -> list[Path]
         refused, (end, sha256) = sum(bool(line.refused) for line, _ in lines), lines[-1]
         shares = {"table_share": end.standing.run.share, "share_in_all": end.standing.total.share}
         table = {"site": site, "run": run, "study": study, "left": left, "refused": refused, "sha256": sha256, **shares}
-        spent = None if (own := end.standing.privacy) is None else {**vars(own), **basis_of_privacy()}
+        spent = _spent([line for line, _ in lines], end.standing.total.epsilon)
         receipt = PrivacyReceipt.model_validate({**table, "privacy": spent, "versions": versions})
         if identity is not None:
             receipt = receipt.model_copy(update={"signature": signature_of(identity.signing, receipt.signed)})
@@ -107,13 +111,29 @@ def write_receipts(out: Path, site: str, identity: KeyPair | None) -> list[Path]
     return paths
 
 
+def _spent(lines: Sequence[Departure], epsilon_in_all: float) -> dict[str, Any] | None:
+    """Return the privacy of a run with these lines; None if it began without noise.
+
+    Of no study, each of its starts may be another run with the same id, and counts as in ``limits.total.epsilon``.
+    """
+    starts = [line.standing.privacy for line in lines if line.reply == Introduction.__name__]
+    own = [start for start in (starts[-1:] if lines[0].study else starts) if start is not None]
+    if not own or None in starts:
+        return None
+    sums = {name: sum(getattr(start, name) for start in own) for name in ("epsilon", "delta")}
+    return {**vars(own[-1]), **sums, "epsilon_in_all": epsilon_in_all, **basis_of_privacy()}
+
+
 def described(receipts: Sequence[PrivacyReceipt]) -> str:
     """Return the sum of one site's receipts as a text; epsilons and deltas add up (basic composition)."""
     masked = "other replies than" if any(1 in it.sites for it in receipts) else "only"
     share, in_all = sum(it.table_share for it in receipts), max(it.share_in_all for it in receipts)
     spent = [it.privacy for it in receipts if it.privacy is not None]
     epsilon, delta = (sum(getattr(privacy, name) for privacy in spent) for name in ("epsilon", "delta"))
-    noise = f"epsilon {epsilon:g}, delta {delta:g}" if len(spent) == len(receipts) else "no noise"
+    noise = "no noise"
+    if len(spent) == len(receipts):
+        total = max(privacy.epsilon_in_all for privacy in spent)
+        noise = f"epsilon {epsilon:g} ({total:g} in all its runs), delta {delta:g}"
     numbers = f"{share_text(share)} numbers for each entry of the table ({share_text(in_all)} in all its runs)"
     return f"{masked} masked sums, {numbers}, {noise}"
 
@@ -125,6 +145,8 @@ def faults_of(receipts: Sequence[PrivacyReceipt], keys: Mapping[str, str]) -> li
         who, signer, key = f"{it.site}, run {it.run}", it.signer, keys.get(it.site, "")[-64:]
         if it.signature and not signer:
             faults.append(f"{who}: it was changed after it was signed")
+        elif keys and not key:
+            faults.append(f"{who}: it is of no site of the study")
         elif key not in ("", signer):
             faults.append(f"{who}: it is signed by {signer or 'nobody'}, but the site's key is {key}")
     for it, other in itertools.combinations(receipts, 2):

@@ -206,7 +206,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
     if run.project is None:
         site = replace(site, X=own.X, ids=own.ids, columns=own.columns)
-        apart = partial(_check_apart, own, site.id_key, secret, out / "rows", policy.table.rows_apart)
+        apart = partial(
+            _check_apart, own, site.id_key, secret, out / "rows", 0 if run.privacy else policy.table.rows_apart
+        )
         site = replace(site, check_rows_apart=apart, remember_order=remember)
     else:
         with _details_logged(who, "read its new rows"):
@@ -283,7 +285,10 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
 def _check_apart(  # noqa: PLR0917 - the last two are arguments of `Site.check_rows_apart`
     own: SiteData | OwnRaw, key: bytes, secret: bytes, folder: Path, least: int, positions: Positions | None, note: bool
 ) -> int:
-    """Return the smallest difference in contents to another run, as `check_rows_apart`; 0 without a limit."""
+    """Return the smallest difference in contents to another run, as `check_rows_apart`; 0 without a limit.
+
+    A run with noise has none: noise hides the difference, which a refusal would show.
+    """
     if least:
         values = row_contents(own.X, positions, secret)
         check_rows_apart(folder, row_hashes(own.ids, key, positions, own.X.shape[0]), least, note=note)

@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 
 from fedkernel.ground import RefusedError, own_short_names, short_names
 from fedkernel.protocol import is_seeded
-from fedkernel.site.policy import EPSILON_RULE, EXEMPT, MessageRules, Policy, not_masked_text, not_summed_text
+from fedkernel.site.policy import (
+    EPSILON_RULE,
+    EXEMPT,
+    MOST_EPSILON,
+    MessageRules,
+    Policy,
+    not_masked_text,
+    not_summed_text,
+)
 from fedkernel.wire import UNASKED_BY, RunSpec, Study
 
 NO_LIMITS = MessageRules()
@@ -157,7 +165,11 @@ _RULES: dict[str, _Rule] = {
     ),
     EPSILON_RULE: _Rule(
         _epsilon,
-        lambda policy, study: f"epsilon {policy.limits.total.epsilon or 'unlimited'} in all runs, before and now",
+        lambda policy, study: (
+            f"epsilon {MOST_EPSILON:g} in each run with noise"
+            if policy.limits.total.epsilon is None
+            else f"epsilon {policy.limits.total.epsilon} in all runs, before and now"
+        ),
     ),
     "limits.total.rows": _Rule(
         _rows, lambda policy, study: "raw rows may leave" if policy.share_rows else "no raw row leaves"

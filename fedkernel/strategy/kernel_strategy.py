@@ -207,6 +207,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if (privacy := execution.settings.privacy) is not None:
             expected = self.noise_finding(execution.run.members, privacy)
             result.findings += [*([expected] if expected else []), privacy.meaning]
+            if any(member.site is None for member in execution.run.members):
+                result.findings.append(SIMULATED_NOISE)
         result.findings += [*measures.warnings, *execution.warnings, *account.losses]
         result.findings += _pooling_findings(account.ledger, execution.run.members, self.partition)
         result.findings += _table_share_findings(account.ledger, execution.run.members)
@@ -225,6 +227,9 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         account, seconds = execution.account, time.perf_counter() - began
         findings = _resume_findings(journal)
         return Result(coordinates, account.ledger, account.history, seconds=seconds, findings=findings)
+
+
+SIMULATED_NOISE = "noise of simulated sites follows from the run's seed: who knows that can take it off"
 
 
 def _pooling_findings(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:

@@ -25,7 +25,7 @@ from fedkernel.ground import (
     short_names,
 )
 from fedkernel.numerics import kernel_tables
-from fedkernel.protocol import WIRE_VERSION, Plan, Privacy
+from fedkernel.protocol import PRIVACY_NEEDS, WIRE_VERSION, Plan, Privacy
 from fedkernel.wire.quorum import Deadlines, Quorum, Seconds
 from fedkernel.wire.row_id_hashes import Missing
 
@@ -101,7 +101,7 @@ class RunSpec(pydantic.BaseModel):
     - `wire`: precision of the arrays in the method's messages, up and down.
     - `sums`: "masked" hides each site's reply in the sum over all (`fedkernel.wire.masked_sums`). `identities`: the
       named sites' public keys for that and for receipts (`KeyPair.listed`), in the order of `sites`.
-    - `privacy`: of the sums, by noise; then all that leaves are such sums.
+    - `privacy`: of the sums, by noise; then all that leaves are such sums, and named sites are asked for nothing else.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -162,6 +162,9 @@ class RunSpec(pydantic.BaseModel):
             )
         if self.project is not None and (self.sites is None or not self.align):
             raise ValueError("project is for runs of named sites whose rows are compared by their ids")
+        without_noise = self.sums == "plain" or self.plan is None or self.align or self.prepare or self.evaluate
+        if self.privacy is not None and self.sites is not None and (without_noise or self.compare):
+            raise ValueError(f"run {self.id}: {PRIVACY_NEEDS}")
         return self
 
     @pydantic.model_serializer(mode="wrap")

@@ -106,11 +106,11 @@ five values of `guards.table_share` ([attacks and all figures](../results/pooled
 - **Two runs whose rows differ by more**, here by a fifth. Their difference has as many sums as the whole table allows,
   but only the entries of the rows that differ are unknown. At 0.5 that is enough to find these in FK k-means and
   disKPCA. So a site counts the numbers of such a run against these entries alone, which the benchmark does not.
-- **Means of groups' coordinates** (`clusters = "lloyd"`) are non-linear equations for the groups' rows, at most half as
-  many as these have entries. From the mean of 200 features of 44 rows, a search within the columns' ranges finds no row,
-  but comes nearer (0.4) than the rows' own mean (0.6). Whoever knows 35 of the rows finds the other 9 exactly, where sums
-  of columns give a single one. A search by squares, cells and products of `CentroidKPCA` comes no nearer than the means
-  of the cells ([cards](#attacks)).
+- **Means of groups' coordinates** (`clusters = "lloyd"`) are non-linear equations for the groups' rows, at most half
+  as many as these have entries. From the mean of 200 features of 44 rows, a search within the columns' ranges finds no
+  row, but comes nearer (0.4) than the rows' own mean (0.6). Whoever knows 35 of the rows finds the other 9 exactly,
+  where sums of columns give a single one. A search by squares, cells and products of `CentroidKPCA` comes no nearer
+  than the means of the cells ([cards](#attacks)).
 - **Several runs** that ask for other features are like one run with more numbers: four at 0.5 are the column of 2. Only
   `limits.total.share` stops this.
 """

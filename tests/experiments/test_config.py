@@ -164,6 +164,7 @@ def ratio(more="", a='"a"', c='"c"'):
         ('data={shards=["x.npy"], share_model=true}', f"share_model = True {SITES}, but this table is of files in "),
         ('data={name="iris", header=3}', "header = 3 is for files in one place, one for each client (shards), but"),
         ('data={sites=["a"], identities={b="1"}}', "identities has keys of b; allowed: one for each of the sites"),
+        ("privacy={epsilon=1.0, radius=1.0}", 'privacy needs sums = "masked", so that'),
         ('data={sites=["a"], identities={a="1f"}}', "data: identities.a = '1f' is no public key; allowed: 128 hexade"),
         ('data={sites=["rome"], rows=9}', "(sites); allowed here: sites, missing, share_model, joint_seed,"),
         ('data={sites=["rome"], row=9}', "data.row is not a known name here (allowed: sites, missing, share_model,"),

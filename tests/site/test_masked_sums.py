@@ -173,12 +173,13 @@ def test_receipts_say_what_left_and_add_up(left, tmp_path):
     assert sum(floats) / TABLE.size == its[0].table_share == standing.run.share
     code, table, faults = verified(tmp_path, its, "--study", folder / "study.json")
     assert (code, faults, table.count("only masked sums, 0.74 numbers for"), "nothing" in table) == (0, "", 6, False)
-    spent = {"privacy": SpentPrivacy(epsilon=1.5, delta=1e-6), "left": {"CellSums": {1: {}}}, "signature": ""}
+    privacy = SpentPrivacy(epsilon=1.5, delta=1e-6, epsilon_in_all=4.5)
+    spent = {"privacy": privacy, "left": {"CellSums": {1: {}}}, "signature": ""}
     again = [its[0], *(its[0].model_copy(update={"run": run, **spent}) for run in "ab")]
     code, table, faults = verified(tmp_path, again[1:], "--out", folder / NAMES[0])
     assert (code, faults, table.count("nobody")) == (0, "", 2)
     assert "other replies than masked sums, 1.5 numbers for each entry of the table (0.74 in all its" in table
-    assert "runs), epsilon 3, delta 2e-06" in table
+    assert "runs), epsilon 3 (4.5 in all its runs), delta 2e-06" in table
     assert verified(tmp_path, again)[1].count("checked against nothing") == 1
 
 
@@ -186,6 +187,7 @@ def test_receipts_say_what_left_and_add_up(left, tmp_path):
     ("changes", "signs", "sentences"),
     [
         ({"table_share": 0.0}, False, ["north, run trial: it was changed after it was signed"]),
+        ({"site": "nord"}, True, ["nord, run trial: it is of no site of the study"]),
         ({"signature": ""}, False, ["north, run trial: it is signed by nobody, but the site's key is "]),
         ({"site": "south"}, True, ["south and south, run trial: two receipts", "south, run trial: it is signed by "]),
         ({"study": "1" * 64}, True, ["north and east, run trial: they disagree", "north, run trial: it is of study 1"]),

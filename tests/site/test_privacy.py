@@ -9,19 +9,22 @@ from command_line import call
 from named_sites import NAMES, TABLE, settings_of
 from scipy import sparse, stats
 from sites import ask
-from test_gate import Approved, approve_at, masked, masked_target
+from test_gate import Approved, Target, approve_at, masked, masked_target
 
 from fedkernel.clients.cell_sums import SumCells, SumEmbeddedCells
+from fedkernel.clients.centroid_kmeans import CentroidKMeansClient
 from fedkernel.clients.centroid_kpca import CentroidKPCAClient, SumMoments
 from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, MultiplyColumns
 from fedkernel.clients.landmark_base import MultiplyKernel, TakeComponents
 from fedkernel.data import Prepare
 from fedkernel.ground import InputError, ProtocolError, ShareableError
+from fedkernel.kernel_width import WidthClient
 from fedkernel.numerics import RBF, Linear, Polynomial, RandomFeatures, unpack_symmetric
 from fedkernel.protocol import (
     CarriesRows,
     Member,
     Privacy,
+    Receipt,
     basis_of_privacy,
     bounded_rows,
     draw_noise,
@@ -32,7 +35,7 @@ from fedkernel.run import RunningProtocol
 from fedkernel.site import Policy, read_outbox, read_receipts, write_receipts
 from fedkernel.site.gate import Gate, RunProgress
 from fedkernel.strategies import DKPCA, CentroidKMeans, CentroidKPCA, FKKMeans
-from fedkernel.wire import MaskedSum, MaskKeys, Study, from_content
+from fedkernel.wire import Introduce, Job, MaskedSum, MaskKeys, RunSpec, Study, flower_internals, from_content
 
 COLUMNS = RBF(width="columns")
 KPCA, KMEANS = CentroidKPCA(2, COLUMNS, n_landmarks=6), CentroidKMeans(2, COLUMNS)
@@ -133,6 +136,15 @@ HARMFUL = {
 }
 
 
+def test_a_number_beyond_float32_is_seen_in_no_refusal_of_a_request_for_that():
+    large, narrow = np.vstack([WIDE, np.full(30, 1e39)]), {"kernel": COLUMNS, "precision": "float32"}
+    client = CentroidKPCAClient(large, privacy=RUN)
+    products = MultiplyKernel(**WIDE_PRODUCTS | narrow, dense=POINTS[:3], basis=np.eye(3))
+    assert np.all(np.isfinite(client.multiply_kernel(products).upper))
+    client.take_components(TakeComponents(coefficients=np.ones((3, 1)), embed=True, **narrow))
+    assert np.all(np.isfinite(client.outputs["embedding"]))
+
+
 @pytest.mark.parametrize("request_", HARMFUL.values(), ids=HARMFUL)
 def test_no_chosen_request_shows_more_of_a_row_by_rounding_or_refusal(request_):
     client, bounds = client_of(WIDE, request_), request_.sensitivity(RUN.radius)
@@ -188,6 +200,7 @@ def test_a_canary_shows_less_than_the_stated_epsilon_and_more_than_a_tenth_of_it
     assert epsilon_seen(0.2) > BOUND.epsilon, "noise that is too small is seen"
 
 
+FK_SUMS = MultiplyColumns.__name__, SumEmbeddedCells.__name__
 FK = FKKMeans(2, n_features=20, iterations=1, kernel=COLUMNS, clusters="lloyd")
 CHOSEN = CentroidKPCA("auto", COLUMNS, n_landmarks=6, max_components=3)
 
@@ -215,6 +228,7 @@ def test_every_sum_of_a_run_has_noise_of_the_stated_size(strategy, monkeypatch):
     result = strategy.fit(SHARDS, evaluate=True, sums="masked", privacy=BOUND)
     assert stats.kstest(errors, "norm").pvalue > 1e-4
     assert any("epsilon = 2, delta = 1e-05 for one row added or removed at one" in text for text in result.findings)
+    assert any("follows from the run's seed" in text for text in result.findings)
     assert sum(text.startswith("noise moves ") for text in result.findings) == 1
 
 
@@ -248,7 +262,7 @@ def test_with_much_epsilon_a_run_has_the_numbers_of_rows_without_groups():
         (CentroidKMeans(2), {}, r"the width of RBF\(.*\) would be computed from the rows.* allowed: a number, such as"),
         (KMEANS, {"sums": "plain"}, 'privacy needs sums = "masked"'),
         (KMEANS, {"privacy": replace(BOUND, colluders=3)}, "colluders = 3, but .* less than the number of sites, 3"),
-        (KMEANS, {"prepare": Prepare()}, "and tables that are prepared already"),
+        (KMEANS, {"prepare": Prepare()}, "no prepare, align"),
         (KMEANS, {"privacy": replace(BOUND, epsilon=1e-3)}, "epsilon = 0.001 makes noise larger than any centre's"),
     ],
 )
@@ -276,8 +290,10 @@ def test_sites_add_their_noise_and_count_their_epsilon(tmp_path):
     nodes, study = masked(tmp_path, KPCA, "[limits.total]\nrows = 0\nepsilon = 3.0\n", privacy=RUN)
     with Approved(study, nodes) as grid:
         settings = settings_of(study.runs[0])
-        model = KPCA.run(grid, settings).model
+        result = KPCA.run(grid, settings)
+    model = result.model
     assert np.all(np.isfinite(model.coefficients_))
+    assert not any("follows from the run's seed" in text for text in result.findings)
     for own, spent in ((study.sha256, 2.0), ("", 4.0)):  # of no study, another run might have the id
         gate = Gate(Policy(), study.runs[0], own)
         assert gate._started(gate._started(RunProgress())).total.epsilon == spent
@@ -296,8 +312,63 @@ def test_sites_add_their_noise_and_count_their_epsilon(tmp_path):
     shown = call("outbox", "show", tmp_path / NAMES[0], COLUMNS="400")
     assert "the runs with noise have spent epsilon = 2 (allowed: limits.total.epsilon)" in shown.output
     (receipt,) = read_receipts(write_receipts(tmp_path / NAMES[0], NAMES[0], None))
-    assert receipt.privacy.model_dump() == {**vars(RUN), **basis_of_privacy()}
+    assert receipt.privacy.model_dump() == {**vars(RUN), "epsilon_in_all": 2.0, **basis_of_privacy()}
     assert read_outbox(tmp_path / NAMES[0]).departures[-1].standing.total.epsilon == 2.0
+
+
+OTHERS = {"align": True, "plan": None, "prepare": Prepare(), "evaluate": True, "compare": "trial", "sums": "plain"}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_run_of_named_sites_that_asks_for_anything_without_noise_is_none(tmp_path, other):
+    """Such as rows by their hashed ids: with the sites' key each refusal would tell whose are in the table."""
+    (run,) = masked(tmp_path, KPCA, privacy=RUN)[1].runs
+    fields = {**vars(run), other: OTHERS[other]} | ({"identities": None} if other == "sums" else {})
+    with pytest.raises(ValueError, match='run trial: privacy needs sums = "masked"'):
+        RunSpec(**fields)
+
+
+@pytest.mark.parametrize("kind", [CentroidKMeansClient, FKKMeansClient, WidthClient])
+def test_an_answer_that_can_have_no_noise_is_not_even_computed(kind):
+    """Since it, or the reason why there is none, would follow from the rows."""
+    client = kind(TABLE, privacy=RUN)
+    for request in kind.answers:
+        noisy = request.reply_type is Receipt or request.__name__ in ("SumMoments", "SumCells", *FK_SUMS)
+        with pytest.raises(ProtocolError if noisy else ShareableError, match="version" if noisy else "has no noise"):
+            client.fit([], {"message": request.__name__})
+
+
+def test_a_run_with_so_much_epsilon_that_its_noise_hides_no_row_is_refused_unless_the_operator_allows_it(tmp_path):
+    """Each cell would have single rows, and no group."""
+    for policy, sentence in (("", "but must have at most 10 (limits"), ("[limits.total]\nepsilon = 2e7\n", "Intro")):
+        much = replace(RUN, epsilon=1e7)
+        (node, *_), study = masked(tmp_path, KPCA, policy, privacy=much)
+        assert sentence in str(masked_target(tmp_path, node, study, privacy=much.text).ask(Introduce()))
+
+
+def test_a_table_that_has_changed_by_one_row_is_told_by_no_refusal(tmp_path):
+    for number, table in enumerate((TABLE, np.vstack([TABLE[1:], 9 * TABLE[:1]]))):
+        (node, *_), study = masked(tmp_path, KPCA, privacy=RUN, id=f"run-{number}")
+        target = masked_target(tmp_path, node, study, privacy=RUN.text)
+        np.save(tmp_path / "north.npy", table)
+        target.run = f"run-{number}"
+        target.begin()
+        assert not isinstance(target.ask(SumMoments(), round=1), str)
+
+
+@pytest.mark.parametrize("begun_with", [None, RUN], ids=["no noise", "noise"])
+def test_a_receipt_counts_each_start_of_no_study_and_has_no_epsilon_if_one_was_without_noise(tmp_path, begun_with):
+    (node, *_), study = masked(tmp_path, KPCA, '[study]\napprove = "any"\n')
+    own = {name: node[name] for name in ("identity", "pins", "policy")}
+    flower_internals.ensure_task_identity()
+    for noise in (begun_with, RUN):
+        run = study.runs[0].model_copy(update={"privacy": noise})
+        header = {"sums": "masked", "alike": True} | ({"privacy": noise.text} if noise else {})
+        target = Target(tmp_path, Job(runs=[run]), header, **own)
+        target.begin()
+        assert not isinstance(target.ask(SumMoments(), round=1), str)
+    (receipt,) = read_receipts(write_receipts(target.folder, "north", None))
+    assert (receipt.privacy and receipt.privacy.epsilon) == (begun_with and 4.0)
 
 
 def test_a_site_refuses_what_has_no_noise(tmp_path):
