@@ -53,7 +53,7 @@ def environment(path: Path) -> Path:
         return python
     print(f"installing {', '.join(needed)}", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    uv = shutil.which("uv")
+    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))  # Flower brings it
     make = [uv, "venv", "--quiet", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
     install = (
         [uv, "pip", "install", "--quiet", "--python", str(python)] if uv else [str(python), "-m", "pip", "install"]
