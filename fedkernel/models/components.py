@@ -13,7 +13,7 @@ from fedkernel import numerics
 from fedkernel.data import Table, check_matrix
 from fedkernel.ground import FloatArray, InputError, Rows
 from fedkernel.models.base import KERNEL_ADAPTER, Model
-from fedkernel.models.embedding_maps import Landmarks
+from fedkernel.models.embedding_maps import Landmarks, refuse_frame
 from fedkernel.numerics import RBF, Kernel, Linear, SubspaceEmbedding
 
 _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
@@ -257,6 +257,7 @@ class NodeComponents(Model):
 
     def transform(self, X: npt.ArrayLike) -> FloatArray:
         """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""
+        refuse_frame(X)
         new = check_matrix(X, "X")
         if new.shape[1] != self.rows_.shape[1]:
             raise InputError(f"X has {new.shape[1]} columns, but the components were found in {self.rows_.shape[1]}")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.data import Table, as_table, check_matrix, rows_from_arrays, rows_to_arrays
+from fedkernel.data import Table, as_table, check_matrix, is_frame, rows_from_arrays, rows_to_arrays
 from fedkernel.ground import FloatArray, InputError, Rows, for_each, row_blocks, short_repr, without_prefix
 from fedkernel.models.base import KERNEL_ADAPTER
 from fedkernel.numerics import AnyKernel, RandomFeatures
@@ -55,6 +55,13 @@ def combine_draws(X: FloatArray, features: RandomFeatures, coefficients: FloatAr
     return total
 
 
+def refuse_frame(X: Any) -> None:
+    """Raise InputError for a table with column names: a model knows none, and would take them in any order."""
+    if is_frame(X):
+        found = "result.fitted (Result.load(folder).fitted), which finds columns by name"
+        raise InputError(f"X has column names, which a model does not know; allowed: {found}, or X.to_numpy()")
+
+
 class Embedding(ABC):
     """Function from rows, (n, d), to coordinates, (n, s), that can be saved with a model."""
 
@@ -79,6 +86,7 @@ class Embedding(ABC):
 
     def checked(self, X: Any) -> Any:
         """Check rows X (n, d), and their number of columns, and return them."""
+        refuse_frame(X)
         X = self.rows(X)
         if X.shape[1] != self.columns:
             raise InputError(f"X has {X.shape[1]} columns, but the model was made for {self.columns}")

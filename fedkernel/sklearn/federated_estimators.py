@@ -82,7 +82,8 @@ class _FederatedEstimator(KernelEstimator):
         model, allowed = self.result_.model, LandmarkPCA if self.goal == "components" else KernelKMeans
         if not isinstance(model, KernelPCA | allowed):
             which = f"finds a {type(model).__name__}, which has no {self.goal} of all rows"
-            raise InputError(f"method = {self.method!r} {which}; allowed: a pair that finds such")
+            such = "CentroidKPCA" if self.goal == "components" else "CentroidKMeans"
+            raise InputError(f'method = {self.method!r} {which}; allowed: a pair that finds such, as {such}, or "auto"')
         self.embedding_ = model.embedding() if isinstance(model, KernelPCA) else self._gathered("embedding")
         return rows
 
