@@ -66,6 +66,17 @@ else:
     _ReadingOptions = pydantic.create_model("_OfFiles", __config__=STRICT, **_fields)
 
 
+class FileForm(pydantic.BaseModel):
+    """Table ``[data.forms."FILE"]`` with the form of a single file, where it is not that of the others."""
+
+    model_config = STRICT
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    header: int | None = None
+
+
 class Shards(_ReadingOptions):
     """Table ``[data]`` with one file per client, in place of a data set to divide.
 
@@ -75,12 +86,14 @@ class Shards(_ReadingOptions):
 
     - `shards`: paths, and patterns with ``*`` and ``?`` for all matching files in the order of their names.
     - `missing`: treatment of rows that not all files have, with columns divided and ids.
+    - `forms`: ``delimiter``, ``decimal``, ``encoding`` and ``header`` of single files, by their paths.
     """
 
     model_config = STRICT
 
     shards: list[str] = pydantic.Field(min_length=1)
     missing: Literal["drop", "refuse"] = "drop"
+    forms: dict[str, FileForm] = {}
 
     def __hash__(self) -> int:
         return hash((*self.shards, self.missing))  # of a list there is none
@@ -94,13 +107,21 @@ class Shards(_ReadingOptions):
     @property
     def files(self) -> list[SiteFile]:
         """Files of the clients with their reading options."""
-        return [SiteFile(path, **self.reading) for path in self.shards]
+        own = {path: form.model_dump(exclude_none=True) for path, form in self.forms.items()}
+        return [SiteFile(path, **self.reading | own.get(path, {})) for path in self.shards]
 
     def within(self, folder: str | os.PathLike[str]) -> "Shards":
         """Return a copy with absolute paths, relative ones taken from `folder`, and patterns expanded."""
-        paths = [str(Path(folder, Path(file).expanduser()).resolve()) for file in self.shards]
+
+        def absolute(file: str) -> str:
+            return str(Path(folder, Path(file).expanduser()).resolve())
+
         _ = self.files  # refuses options that contradict each other
-        return self.model_copy(update={"shards": [match for path in paths for match in _matches(path)]})
+        paths = [match for file in self.shards for match in _matches(absolute(file))]
+        if others := [file for file in self.forms if absolute(file) not in paths]:
+            raise ValueError(f"forms has {others[0]!r}, which is none of the files in shards; allowed: one of these")
+        forms = {absolute(file): form for file, form in self.forms.items()}
+        return self.model_copy(update={"shards": paths, "forms": forms})
 
 
 def _matches(path: str) -> list[str]:

@@ -219,6 +219,13 @@ def test_the_row_with_the_names_may_be_another_than_the_first(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (shard,) = Shards(shards=[path.name], id="i", header=3).within(tmp_path).files
     np.testing.assert_array_equal(shard.read().X, expected)
+    (tmp_path / "plain.csv").write_text("i,x,y\nq,1,2\n")
+    mixed = Shards(shards=["plain.csv", path.name], id="i", forms={path.name: {"header": 3}})
+    plain, shard = mixed.within(tmp_path).files
+    assert plain.read().ids == ("q",)
+    np.testing.assert_array_equal(shard.read().X, expected)
+    with pytest.raises(ValueError, match="forms has 'plain.csv', which is none of the files in shards"):
+        Shards(shards=[path.name], forms={"plain.csv": {"header": 1}}).within(tmp_path)
     for command in (("check", path.name, "--id", "i"), ("advise", path.name, "--id", "i", "--goal", "clusters")):
         done = CliRunner().invoke(app, [*command, "--header", "3"])
         assert done.exit_code == 0, done.output
