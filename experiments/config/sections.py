@@ -93,7 +93,7 @@ class Shards(_ReadingOptions):
 
     shards: list[str] = pydantic.Field(min_length=1)
     missing: Literal["drop", "refuse"] = "drop"
-    forms: dict[str, FileForm] = {}
+    forms: dict[str, FileForm] = pydantic.Field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash((*self.shards, self.missing))  # of a list there is none

@@ -1,6 +1,7 @@
 """Idle cores: how many help decides nothing but the time, and nobody helps whose cores are all in use."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -51,6 +52,15 @@ def test_any_number_of_cores_gives_the_same_bits(monkeypatch, name):
             results.append(PRIMITIVES[name]())
         assert parallel._cores.busy == 0
     assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+def test_helpers_count_the_seconds_of_their_own_work(monkeypatch):
+    monkeypatch.setattr(parallel, "_cores", parallel._Cores(4))
+    monkeypatch.setattr(parallel.time, "thread_time", lambda: 5.0)
+    with parallel.reserve_core():
+        began = parallel.computing_seconds()
+        parallel.for_each(time.sleep, [0.001] * 8)
+        assert parallel.computing_seconds() == began
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 3])

@@ -18,10 +18,11 @@ from fedkernel import RBF, Laplacian
 from fedkernel.engines.local import LocalGrid
 from fedkernel.ground import DiskList
 from fedkernel.ground import disk_list as rows_module
-from fedkernel.protocol import to_all
+from fedkernel.protocol import Member, to_all
 from fedkernel.run import Entry, Journal, Ledger
 from fedkernel.run.ledger import LetterEntry, Load
 from fedkernel.strategies import DKPCA, UniformKPCA, VFedAKPCA, VFedPCA
+from fedkernel.strategy.kernel_strategy import _pooling_findings
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]
 KINDS = ("floats_down", "bytes_down", "floats_up", "bytes_up", "rows_up")
@@ -165,6 +166,12 @@ def test_entries_are_read_no_more_often_with_many_sites_than_with_few(monkeypatc
         return len(read) / len(ledger.entries)
 
     assert reads(40) < 1.5 * reads(10)
+
+
+def test_as_many_floats_as_the_whole_table_has_are_no_finding():
+    ledger, members = Ledger([Entry(1, "Ask", 0, 1, 8, 6, 48)]), [Member(0, 0, 2, 3, 0)]
+    assert _pooling_findings(ledger, members, "horizontal") == []
+    assert "pooling the data" in _pooling_findings(ledger, [Member(0, 0, 1, 5, 0)], "horizontal")[0]
 
 
 def test_where_nothing_can_be_written_rows_stay_in_memory(few_in_memory, monkeypatch):

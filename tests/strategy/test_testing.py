@@ -182,7 +182,16 @@ TOLD = {
 }
 
 
+def similarity(self, result, shards, reference=None):
+    return {} if reference is None else {"similarity": 1.0 - float(np.abs(result.model - reference).max())}
+
+
 CASES = [
+    (
+        "together_closer_than_alone",
+        {"rows": 6, "judge": similarity, "tags": Tags(error="similarity", best=1.0)},
+        r"^together_closer_than_alone, .*similarity is 1\.\d+ from its best, but each client alone 0\.\d+ in the mean$",
+    ),
     *((name, fields, rf"^{name}, Faulty, Faulty\(\): ") for name, fields in FAULTS.items()),
     *((name, {"protocol": returning(found)}, says) for name, (found, says) in TOLD.items()),
 ]
