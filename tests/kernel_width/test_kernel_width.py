@@ -63,7 +63,7 @@ def dkw(pairs, p=0.05):
     return math.sqrt(math.log(2 / p) / (2 * pairs))
 
 
-@pytest.mark.parametrize(("name", "rule"), in_turn(PAIRS, ["mean", "median", "dimension", "scale"], every=4))
+@pytest.mark.parametrize(("name", "rule"), in_turn(PAIRS, ["median", "mean", "scale", "dimension"], every=4))
 def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_that_number(name, rule):
     kernel = (Laplacian if name == "RFKKMeans" and rule != "median" else RBF)(width=rule, factor=0.5)
     strategy = PAIRS[name](kernel)

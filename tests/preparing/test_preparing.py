@@ -267,6 +267,8 @@ def test_what_is_asked_is_planned_and_forecast(scale, missing, drift):
     took = rounds.index("TakePreparation") + 1, *floats
     expected = foreseen.rounds, foreseen.floats_up, foreseen.floats_down
     assert took == expected if foreseen.meaning == "exact" else all(np.array(took) <= expected)
+    if missing != "median" and scale != "robust":  # whose rounds end as soon as all quantiles are found
+        assert took[0] == foreseen.rounds
     assert [member.columns for member in members] == [len(result.columns)] * 3
 
 

@@ -190,6 +190,8 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
     exact = said(tables, gram, forecast=Forecast(3, 3000))
     assert exact["limits.run.floats"] == (False, "run 'r' sends 1,000 floats, but 999 are allowed")
     assert exact["limits.total.floats"][0] is True
+    alone = said(tables, run(plan=None, align=False, sites=["a"]), forecast=Forecast(3, 3000))["limits.run.floats"]
+    assert alone == (False, "run 'r' sends 3,000 floats, but 999 are allowed")
     aligned = said(tables, run(plan=None), forecast=Forecast(3, 3000))["limits.run.floats"]
     assert aligned[0] is None, "fewer rows may be common to all"
     about = said(tables, gram, forecast=Forecast(3, 3000, meaning="at most"))
