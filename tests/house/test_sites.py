@@ -52,7 +52,7 @@ name = "noisy"
 sums = "masked"
 
 [privacy]
-epsilon = 1000.0
+epsilon = 10.0
 radius = 6.0
 
 [[strategy]]
