@@ -160,7 +160,7 @@ def ratio(more="", a='"a"', c='"c"'):
         ("colour=red", "colour is not a known name here (allowed: name, title, seeds, engine, "),
         ("partition.client=3", "partition.client is not a known name here (did you mean clients? allowed: kind,"),
         ('data={shards=["x.npy"], scale="none"}', "data: scale = 'none' is for a data set that is divided in "),
-        ('data={sites=["a"], shards=["x.npy"]}', "(shards); allowed here: shards, missing, forms, columns, label, id, "),
+        ('data={sites=["a"], shards=["x.npy"]}', "(shards); allowed here: shards, missing, forms, columns, label, "),
         ('data={shards=["x.npy"], share_model=true}', f"share_model = True {SITES}, but this table is of files in "),
         ('data={name="iris", header=3}', "header = 3 is for files in one place, one for each client (shards), but"),
         ('data={sites=["a"], identities={b="1"}}', "identities has keys of b; allowed: one for each of the sites"),
