@@ -84,6 +84,8 @@ def _table_of(value: Any) -> Any:
     edges = getattr(value, "edges", value)
     if not isinstance(edges, Iterable):
         raise ValueError(f"{value!r} is no graph; allowed: a kind such as 'ring', a table, or a list of edges")
+    if hasattr(value, "is_directed") and value.is_directed():
+        raise ValueError(f"a {type(value).__name__} is directed; allowed: undirected ones, as letters go both ways")
     return {"kind": "edges", "edges": list(edges)}
 
 
