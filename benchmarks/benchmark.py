@@ -4,7 +4,8 @@
 
 For each problem every program first runs once with each of its settings (with a seed that is not used again); the
 fastest of those as good as the best is then timed: programs take turns, so that what else the machine does meets them
-all. Measured rows and the output of the other scripts are kept in benchmarks/history/benchmark.jsonl, from which
+all. On a table ten times as large as an earlier one only the setting chosen there runs, or the first if that one fails.
+Measured rows and the output of the other scripts are kept in benchmarks/history/benchmark.jsonl, from which
 `benchmark_page.py` writes the page. Rivals' environments lie in build/rivals; with `--quick` history and page, too.
 """
 
@@ -41,12 +42,13 @@ Row = dict[str, Any]
 
 
 class Contest:
-    """All programs of a task on one problem, each with its rows so far."""
+    """All programs of a task on one problem, each with its rows so far.
 
-    def __init__(
-        self, task: Task, problem: Problem, rivals: list[Path], folder: Path, given_up: dict[str, Row]
-    ) -> None:
-        self.task, self.problem, self.given_up = task, problem, given_up
+    `largest` has for each program the largest table so far: its `entries`, and the `setting` chosen or how it `failed`.
+    """
+
+    def __init__(self, task: Task, problem: Problem, rivals: list[Path], folder: Path, largest: dict[str, Row]) -> None:
+        self.task, self.problem, self.largest = task, problem, largest
         self.data = folder / "data.npz"
         shown = {name: values for name, values in problem.arrays.items() if name != "y"}
         np.savez(self.data, **shown)
@@ -85,16 +87,21 @@ class Contest:
         A program that took too long, or too much memory, is not tried on tables of as many entries or more.
         """
         entries = self.problem.arrays["X"].size
-        if (earlier := self.given_up.get(program)) and earlier["entries"] <= entries:
+        earlier = self.largest.get(program, {"entries": np.inf})
+        if "failed" in earlier and earlier["entries"] <= entries:
             return self.row(rival.name, program, failed=f"{earlier['failed']} on {earlier['problem']}")
+        if is_much_larger := 10 * earlier["entries"] <= entries:
+            settings = [earlier["setting"], settings[0]]
         tried: list[Row] = []
         failed = ""
         for setting in settings:
+            if is_much_larger and tried:
+                break
             try:
                 tried.append({**self.measured(rival, program, setting, SEARCH_SEED), "setting": setting})
             except RivalError as error:
                 failed = str(error)
-                if rival.process.poll() is not None:
+                if rival.process.poll() is not None and not is_much_larger:
                     break  # more of the same would take as long
         if len(tried) > 1 and tried[0]["seconds"] < self.task.seconds / 10:  # once more: at first it imports, too
             with contextlib.suppress(RivalError):
@@ -103,10 +110,12 @@ class Contest:
         if not known:
             row = self.row(rival.name, program, failed=failed or "no finite answer", tried=tried)
             if failed.startswith("more than"):
-                self.given_up[program] = {**row, "entries": entries}
+                self.largest[program] = {**row, "entries": entries}
             return row
         best = (max if self.task.clusters else min)(one["quality"] for one in known)
         chosen = min((one for one in known if self.task.good(one["quality"], best)), key=lambda one: one["seconds"])
+        if earlier["entries"] == np.inf or earlier["entries"] <= entries:
+            self.largest[program] = {"setting": chosen["setting"], "entries": entries}
         return self.row(rival.name, program, setting=chosen["setting"], tried=tried)
 
     def run(self, repeats: int) -> Iterator[Row]:
@@ -186,12 +195,12 @@ def measured_part(part: Part, *, quick: bool) -> Row:
 
 def measured_task(task: Task, paths: list[Path], *, quick: bool, problem_part: str) -> Iterator[Row]:
     """Measure a task's problems, those whose data are here; show each row when its problem is whole."""
-    given_up: dict[str, Row] = {}
+    largest: dict[str, Row] = {}
     task = replace(task, seconds=min(task.seconds, QUICK_SECONDS)) if quick else task
     for problem in [task.problems[at] for at in task.quick] if quick else task.problems:
         if problem_part in problem.name and (problem.public or "FEDKERNEL_DATA" in os.environ):
             with tempfile.TemporaryDirectory() as folder:
-                for row in Contest(task, problem, paths, Path(folder), given_up).run(1 if quick else task.repeats):
+                for row in Contest(task, problem, paths, Path(folder), largest).run(1 if quick else task.repeats):
                     print(said(row), flush=True)
                     yield row
             problem.forget()
