@@ -2,32 +2,21 @@
 
 Two sets of tables are neighbours if they differ by one row, added or removed at one site. All that leaves in a run, but
 for the numbers of rows, has (epsilon, delta)-differential privacy against the coordinator and ``colluders`` of the
-sites together. Numbers of rows are public. With them, the guarantee is that for a row replaced by another: (2 epsilon,
-(1 + exp(epsilon)) delta).
+sites together. For a row replaced by another the guarantee is (2 epsilon, (1 + exp(epsilon)) delta).
 
 Each row is shortened to the length ``radius``, a row of random features to length 1, so that it changes each sum by a
-bounded vector. Each site adds its share of discrete Gaussian noise before the masks. The shares of all sites but the
-colluders are enough: together they have the standard deviation z times the sensitivity, with the same z for every sum.
-So s sums are as private as one with z / sqrt(s).
+bounded vector. Each site adds its share of discrete Gaussian noise before the masks; the shares of all sites but the
+colluders are enough.
 
 Not protected:
 
-- Numbers of rows, names of columns, computing times, and whether a table is fit: its numbers finite, its ids
-  different. A site refuses nothing else by its rows: what can have no noise is not computed, and neither ids nor the
-  rows of an earlier run are compared, since noise hides by which rows runs differ.
+- Numbers of rows, names of columns, computing times, and whether a table is fit: its numbers finite, its ids different.
 - Rows against more colluding sites than ``colluders``. A site that only says that it adds noise counts as one.
-- Results that stay at a site, such as labels of its rows and its noise, from whoever reads the site's folder.
+- Results that stay at a site, from whoever reads the site's folder.
 - Rows at simulated sites, whose noise follows from the run's seed.
 - Rows by which units or ``radius`` were chosen: both must come from public knowledge.
-- Several runs together: their epsilons add up, and a site's ``limits.total.epsilon`` limits the total; their deltas
-  add up, which a receipt shows. With a new folder or outbox, or one restored from a backup, a site forgets both, and
-  may draw the noise of a repeated run anew.
-
-Sources: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020; Kairouz, Liu, Steinke:
-The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation, ICML 2021; Dong, Roth, Su:
-Gaussian Differential Privacy, JRSS B 84 (2022), corollary 3.3 (composition). A sum of discrete Gaussians is not itself
-one. With steps of 2^-34 of the sensitivity it differs from one by less than exp(-2^60), and so does a discrete Gaussian
-from the continuous one for which epsilon is computed.
+- Several runs together: their epsilons and deltas add up; a site's ``limits.total.epsilon`` limits the epsilons. With a
+  new folder or outbox, or one restored from a backup, a site forgets both, and may draw a repeated run's noise anew.
 """
 
 import json
@@ -95,7 +84,11 @@ class Privacy:
 
     @property
     def multiplier(self) -> float:
-        """The noise's standard deviation z in each sum, in multiples of its sensitivity."""
+        """The noise's standard deviation z in each sum, in multiples of its sensitivity.
+
+        Source: Dong, Roth, Su: Gaussian Differential Privacy, JRSS B 84 (2022), corollary 3.3 (composition): s sums are
+        as private as one with z / sqrt(s).
+        """
         return _deviation(self.epsilon, self.delta) * math.sqrt(self.releases)
 
     def scales(self, sensitivities: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, float]:
@@ -112,7 +105,11 @@ class Privacy:
         }
 
     def own_scales(self, sensitivities: Mapping[str, float], sizes: Mapping[str, int], sites: int) -> dict[str, float]:
-        """Return the standard deviation of one site's noise in each array."""
+        """Return the standard deviation of one site's noise in each array.
+
+        Source: Kairouz, Liu, Steinke: The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
+        Aggregation, ICML 2021. The shares of all sites but the colluders have together the whole deviation.
+        """
         honest = max(1, sites - self.colluders)
         return {name: scale / math.sqrt(honest) for name, scale in self.scales(sensitivities, sizes).items()}
 
@@ -174,6 +171,10 @@ def step_of(sensitivity: float) -> float:
 
 def draw_noise(number: int, scale: float, step: float, rng: np.random.Generator | None = None) -> FloatArray:
     """Draw discrete Gaussian noise (number,) in multiples of a step; `scale`: its standard deviation.
+
+    Source: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020. A sum of discrete
+    Gaussians is not itself one. With steps of 2^-34 of the sensitivity it differs from one by less than exp(-2^60), and
+    so does a discrete Gaussian from the continuous one for which epsilon is computed.
 
     From the operating system's generator by opendp, or rounded normal numbers of `rng`, for simulated sites. Raises
     ShareableError if float64 would round them.

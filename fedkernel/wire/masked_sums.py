@@ -1,38 +1,24 @@
 """Masks on replies that are only summed, which cancel in the sum over all sites and in no other.
 
-A site writes its reply in fixed point (`fedkernel.numerics.fixed_point`), and adds a mask for each other site: a
-ChaCha20 keystream that the two sites share, which the one with the lower number adds and the other subtracts. So the
-coordinator sees each reply as if its numbers were drawn at random, and the sum of all as it is.
-
-A mask's key is derived by HKDF-SHA256 from the X25519 secret of the two sites' identities. The study lists their public
-keys, and a site trusts these because it has approved the study or pinned them. Each key is used for one message, so the
-nonce is constant. The key is bound to both public keys, the study, the run, the round, the request, and all requests
-before. So if a coordinator sends sites different requests, such as zeros to all but one, the masks do not cancel.
+A site adds a mask to its reply for each other site: a ChaCha20 keystream that the two sites share, and that the other
+one subtracts. So the coordinator sees each reply as if its numbers were drawn at random, and the sum of all as it is.
+Masks are bound to the run, the round and all requests so far. So if a coordinator sends sites different requests, such
+as zeros to all but one, the masks do not cancel.
 
 The sum is no secret: it reveals of all sites together what a plain reply reveals of one. A site whose policy has
-``sums = "masked"`` lets nothing but such sums leave. A site refuses to mask a number that is too large, and a
-coordinator could learn from refusals by trying requests. So the first refusal of a computed reply ends the run at the
-site, and a run can begin ``study.attempts`` times.
+``sums = "masked"`` lets nothing but such sums leave. There the first refusal of a computed reply ends the run, since a
+coordinator could learn from refusals by trying requests.
 
 Not protected:
 
 - A site against all other sites together with the coordinator, or against a thief of its identity. They can take its
   masks off, also from recorded replies.
-- Replies to requests that differ by site, such as landmarks that one site has already, or parts of a vector. From there
-  on masks are bound to the run and round alone, and hide a reply only from a coordinator that follows the protocol. A
-  policy with ``sums = "masked"`` refuses such requests.
-- A site that forgets which masks it has used: the same mask on two replies shows their difference. The record is in the
-  site's folder (``--out``), so a new folder, or one restored from a backup, needs a new identity.
-- Last bits. The sum is exact, and its bits below those of the larger addends come from the smaller ones alone. Who
-  guesses a small addend can check the guess by them.
+- Replies to requests that differ by site, such as landmarks that one site has already. From there on masks hide a
+  reply only from a coordinator that follows the protocol. A policy with ``sums = "masked"`` refuses such requests.
+- A site that forgets which masks it has used: the same mask on two replies shows their difference. So a new folder
+  (``--out``), or one restored from a backup, needs a new identity.
+- Small addends beside large ones: whoever guesses one can check the guess by the sum's last bits.
 - Sizes and computing times.
-
-The coordinator checks sizes and the sum; each site checks its own reply before it is masked. A lost site comes back
-with the same bytes, or the run ends.
-
-The last word of each reply is a constant of the round, masked too. The sum of these words shows that a reply is
-missing, came twice or is of another run, though not whose; it misses one such fault in 2^64. A hash of the masked words
-shows bytes that were altered by chance. Against alteration on purpose there is the transport.
 """
 
 import hashlib
@@ -133,6 +119,10 @@ class MaskedSum(Reply):
 class MaskKeys:
     """Keys of a site for the masks of one run; `context` binds them to the run.
 
+    A mask's key is derived by HKDF-SHA256 from the X25519 secret of the two sites' identities, and bound to both public
+    keys, the study, the run, the round, the request, and all requests before. The study lists the public keys, and a
+    site trusts these because it has approved the study or pinned them.
+
     `number`: the site's. `own`: its key pair. `public`: keys of all sites, in the order of their numbers.
     """
 
@@ -193,7 +183,7 @@ class MaskKeys:
         digests = (hashlib.sha256(part).digest() for part in (self.context, requests))
         info = b"".join([FORM, *pair, *digests, label.encode()])
         key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(secret)
-        return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)
+        return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)  # a constant nonce: a key masks one message
 
 
 @lru_cache(maxsize=1 << 14)
@@ -243,6 +233,10 @@ def sum_masked(kind: type[Any], replies: Sequence[MaskedSum], label: str) -> Sum
 
 
 def _check_word(label: str, sites: int) -> np.uint64:
-    """Return the label's constant, times the number of sites, modulo 2^64."""
+    """Return the label's constant, times the number of sites, modulo 2^64.
+
+    Each reply's last word is this constant, masked too. Their sum shows that a reply is missing, came twice or is of
+    another run, though not whose; it misses one such fault in 2^64.
+    """
     constant = int.from_bytes(hashlib.sha256(FORM + label.encode()).digest()[:8])
     return np.uint64(sites * constant % (1 << 64))

@@ -21,26 +21,22 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "privacy.m
 
 HEAD = """# What attacks recover
 
-What can a coordinator or a peer recover of a site's table from the numbers that leave it? What stops that, and what
-remains? The first sections hold for all pairs. Then come cards of [attacks](#attacks) on each pair, which tests carry
-out. What the preparation of raw tables tells is in [raw tables](../how-to/preparing.md#where-sites-hold-rows).
-
-In short:
+What can a coordinator or a peer recover of a site's table from the numbers that leave it, and what stops that?
+What the preparation of raw tables tells is in [raw tables](../how-to/preparing.md#where-sites-hold-rows).
 
 - A sum over all sites shows no single row, but many sums are equations for the rows. Each site limits
   [how many numbers leave](#numbers-for-each-entry).
 - [Masks](#masked-sums) hide each site's part of a sum from the coordinator.
-- Only [noise](#noise) gives a guarantee, differential privacy. All else on this page is measured with attacks that
-  somebody thought of, and not proven.
+- Only [noise](#noise) gives a guarantee, differential privacy. All else on this page is measured with
+  [attacks](#attacks) that somebody thought of, and not proven.
 """
 
 SUMS = """
 ## Nothing but sums
 
-Some pairs need nothing from the sites but sums over all of them: the coordinator adds the replies up and goes on with
-the total. It still receives each site's reply, and could look at it, unless the sums are masked. The table names the
-other replies that a pair needs, and letters to peers: in a run at its defaults, and in the rounds in which the sites
-measure its model (`evaluate = true`).
+Some pairs need nothing but sums over all sites. The coordinator still receives each site's reply, and could look at
+it, unless the sums are masked. The table has all other replies, and letters to peers, of a run at its defaults, and of
+the rounds in which the sites measure its model (`evaluate = true`).
 
 """
 
@@ -50,23 +46,18 @@ NOISE = f"\n## Noise\n\n{inspect.cleandoc(str(privacy.__doc__))}\n"
 ENTRIES = """
 ## Numbers for each entry
 
-Each number that follows from the rows is an equation for them. With as many equations as the table has entries, the
-rows can often be found. So in a run a site lets at most half as many numbers leave as its table has entries, to any one
-reader (`guards.table_share`). From half as many, searches and equations found no row exactly. But PCA's products gave
-the inner products of correlated columns to about a tenth, and with known rows the other rows to about a third
-([measured](../results/what-sums-tell.md)). **Nothing is proven below half.**
+Each number that follows from the rows is an equation for them. So in a run a site lets at most half as many numbers
+leave as its table has entries, to any one reader (`guards.table_share`). From so many, searches and equations found no
+row exactly. But PCA's products gave the inner products of correlated columns to about a tenth, and with known rows the
+other rows to about a third ([measured](../results/what-sums-tell.md)). **Nothing is proven below half.**
 
-In all runs together, counting all replies and letters to whomever, at most ten times as many leave
-(`limits.total.share`), also if the file has changed in between. Only a new folder (`--out`) begins the count anew. An
-operator who wants no more in all runs than in one sets 0.5.
+In all runs together, at most ten times as many leave, to all readers; an operator who wants no more than in one run
+sets `limits.total.share` to 0.5. Only a new folder (`--out`) begins the count anew. Masked numbers count like others.
+Where columns are divided, sites of few columns exceed the limit by nature, since each vector has a number for every
+row.
 
-Where columns are divided, sites of few columns exceed the limit by nature, since each vector that they send has a
-number for every row. Masked numbers count like others.
-
-The table forecasts the numbers that leave a site for each entry, at the defaults, with 3 components or clusters. It is
-for the site with the smallest table, and counts letters to all peers together. Its head has rows and columns of the
-whole table, and the number of sites. By default sites with fewer than 20 rows, as 20 sites that divide 178 rows have,
-answer nothing.
+The table forecasts these numbers at the defaults with 3 components or clusters, for the site with the smallest table,
+with letters to all peers together. By default sites with fewer than 20 rows answer nothing.
 
 """
 
@@ -75,12 +66,10 @@ Attacks on honest runs at these shapes recovered ([last table](../results/what-s
 
 - from `VFedPCA`, `VFedAKPCA`, and `PeerVFedPCA` if the peer is the parent of a leaf: all rows of a site, if one more
   row is known than the site has columns (for `VFedAKPCA` twice as many), with a relative error of at most 0.09 for up
-  to 6 columns, and 0.3 from 40 columns on; from `DKPCA` in the same way with an error of 0 for one column, 0.7 to 0.9
-  for more
-- from `FKKMeans` and `DisKPCA`: rows that are as far off as random rows with the table's covariance, or nearer by a
-  quarter at most
+  to 6 columns, and 0.3 from 40 columns on; from `DKPCA` with an error of 0 for one column, 0.7 to 0.9 for more
+- from `FKKMeans` and `DisKPCA`: rows nearer than random rows with the table's covariance by a quarter at most
 - from `RFKKMeans`: 21 to 33% of the rows exactly
-- from `DisKPCA`, `UniformKPCA`, `SpectralKMeans`: the landmarks, which are rows, such as 6 of 60
+- from `DisKPCA`, `UniformKPCA`, `SpectralKMeans`: the landmarks, which are rows
 - from `CentroidKMeans`, `CentroidKPCA`: means of groups of at least 5 rows
 - from `ADMMKPCA`: all rows, by the neighbours
 
@@ -90,62 +79,54 @@ Searches for more than 100,000 entries were not tried.
 
 NO_SECRECY = """## Sums are not secrecy
 
-Masks hide single replies, but the sums remain. `python benchmarks/pooled_sums.py` attacks the sums of every pair, at
-five values of `guards.table_share` ([attacks and all figures](../results/pooled-sums.md)).
+Masks hide single replies, but the sums remain. `python benchmarks/pooled_sums.py` attacks the sums of every pair
+([all figures](../results/pooled-sums.md)).
 
 ![Share of the rows recovered, by attack, pair and table_share](../images/pooled-sums.png)
 
-- **One run.** The attacker has the sums of all sites, or, if another run was without one site, by subtraction those of
-  this site. At 0.5 and below it finds no more rows than chance gives. Above, a search finds a site's rows in FK k-means
-  and disKPCA from about 1.5 sums for each entry on, and where columns are divided and some rows are known, from 0.9.
-  Sums of all sites are equations for the entries of all sites, so there are fewer for each. A search in these had 24
-  seconds of processor time, and longer ones find more.
-- **Two runs whose rows differ by one.** The difference of their sums gives this row exactly, at any limit, for any pair
-  that sums columns; the rule for a kernel's width does so. `table.rows_apart` stops this: runs at a site are on the
-  same rows, or on rows that differ by at least 20.
-- **Two runs whose rows differ by more**, here by a fifth. Their difference has as many sums as the whole table allows,
-  but only the entries of the rows that differ are unknown. At 0.5 that is enough to find these in FK k-means and
-  disKPCA. So a site counts the numbers of such a run against these entries alone, which the benchmark does not.
-- **Means of groups' coordinates** (`clusters = "lloyd"`) are non-linear equations for the groups' rows, at most half
-  as many as these have entries. From the mean of 200 features of 44 rows, a search within the columns' ranges finds no
-  row, but comes nearer (0.4) than the rows' own mean (0.6). Whoever knows 35 of the rows finds the other 9 exactly,
-  where sums of columns give a single one. A search by squares, cells and products of `CentroidKPCA` comes no nearer
-  than the means of the cells ([cards](#attacks)).
-- **Several runs** that ask for other features are like one run with more numbers: four at 0.5 are the column of 2. Only
-  `limits.total.share` stops this.
+- **One run.** The attacker has the sums of all sites, or of one site if another run was without it. With
+  `guards.table_share` at 0.5 and below it finds no more rows than chance gives. Above, it finds rows in FK k-means and
+  disKPCA from about 1.5 sums for each entry on, and where columns are divided and some rows are known, from 0.9. Longer
+  searches find more.
+- **Two runs whose rows differ by one.** The difference of their sums gives this row exactly, for any pair that sums
+  columns, as the rule for a kernel's width does. `table.rows_apart` stops this: runs at a site are on the same rows,
+  or on rows that differ by at least 20.
+- **Two runs whose rows differ by more**, here by a fifth. At 0.5 these rows are found in FK k-means and disKPCA. So a
+  site counts the numbers of such a run against these rows' entries alone, which the benchmark does not.
+- **Means of groups' coordinates** (`clusters = "lloyd"`). From the mean of 200 features of 44 rows, no row is found.
+  Whoever knows 35 of the rows finds the other 9 exactly.
+- **Several runs** that ask for other features are like one run with more numbers. Only `limits.total.share` stops this.
 """
 
 CARDS = """## Attacks
 
-Each attack is carried out twice. First the site has approved everything and has no guards, but lets rows leave only
-where the card says so. Then, *guarded*, it is a site of `fedkernel join` with its defaults, a key for ids and pins for
+Each attack is carried out twice: at a site that has approved everything and has no guards, but lets rows leave only
+where the card says so; and, *guarded*, at a site of `fedkernel join` with its defaults, a key for ids and pins for
 peers. Tables are scikit-learn's wine and breast cancer, standardised.
 `cd tests && ../.venv/bin/python -m attacks.cards` carries all out and writes this page
 ([tests/attacks](../../tests/attacks)).
 
 | word | meaning |
 | --- | --- |
-| honest-but-curious | follows the protocol and computes what it can; the guarded site has approved just what it asks |
-| malicious | asks for what it likes: departs from an approved study, or keeps to its plan with vectors of its own |
+| honest-but-curious | follows the protocol; the guarded site has approved just what it asks |
+| malicious | departs from an approved study, or keeps to its plan with vectors of its own |
 | recovered | relative error in the Frobenius norm of what the attack is after: 0 is all but rounding, 1 is nothing |
-| what stops it | a rule of the site's policy, a guard, or the plan of the approved study |
 | half the directions | half as many vectors as there are columns; known rows give the others' parts along these |
 
-If a guard ends a run, what came before it counts as recovered. That an adversary recovers nothing is said only of the
-attacks that are here, and only of adversaries with which one was tried; there may be other attacks, and some that ask
-for less than a guard refuses.
+If a guard ends a run, what came before it counts as recovered. Other attacks may recover more, and some may ask for
+less than a guard refuses.
 """
 
 SHAPES = ((178, 13), (4000, 16), (20000, 784))
 SITES = (3, 20)
 
 LESS: Mapping[str, str] = {
-    "ADMMKPCA": 'for wide tables `exchange = "features"` with few features; else no way: neighbours get rows',
-    "CentroidKMeans": "keeps below half, but at sites of some ten rows; fewer landmarks (`n_landmarks`) or `rounds`",
-    "CentroidKPCA": "keeps below half, but at sites of some ten rows; fewer landmarks (`n_landmarks`) or `rounds`",
+    "ADMMKPCA": 'for wide tables `exchange = "features"` with few features; else nothing',
+    "CentroidKMeans": "fewer landmarks (`n_landmarks`) or `rounds`",
+    "CentroidKPCA": "fewer landmarks (`n_landmarks`) or `rounds`",
     "DKPCA": "`local_components` below half of a site's columns",
-    "DisKPCA": "fewer landmarks (`n_adaptive`), and a smaller `embedding_size`; larger tables",
-    "FKKMeans": "keeps below half, but at sites of some ten rows",
+    "DisKPCA": "fewer landmarks (`n_adaptive`), and a smaller `embedding_size`",
+    "FKKMeans": "larger sites",
     "PeerVFedPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
     "RFKKMeans": "fewer `n_features`, a smaller `coreset_size`; or `FKKMeans`",
     "SpectralKMeans": "fewer landmarks; a smaller `coreset_size`",

@@ -102,10 +102,10 @@ class Outcome(NamedTuple):
     rules: tuple[str, ...]
 
 
-FEWER = "below half as many numbers as entries nothing is proven"
+FEWER = "nothing is proven below half"
 DIRECTIONS = "half the directions"
-SAID = "a study that asks for just this, if it is approved"
-NO_KNOWN = "without known rows, the table up to an affine map, and which rows are alike"
+SAID = "such a study, if it is approved"
+NO_KNOWN = "without known rows, the table up to an affine map"
 
 ATTACKS: Mapping[str, Attack] = {
     "all rows drawn": Attack(coordinator.draw_all, MALICIOUS, LANDMARKS, operator=SHARING).does(
@@ -113,22 +113,22 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "a row of its choice": Attack(coordinator.draw_one_row, MALICIOUS, ("UniformKPCA",), operator=SHARING).does(
         "tries seeds until one draws the row that it is after among the study's 20",
-        "what the method draws itself, by a seed that all sites draw together",
+        "rows drawn by a seed that all sites draw together",
     ),
     "cells of one row": Attack(coordinator.thin_cells, MALICIOUS, CENTROIDS, planned=True).does(
-        "asks for sums of rows by nearest centre, with centres of its own, so close that one row is alone in a cell",
+        "asks for sums of rows by centres of its own, so close that one row is alone in a cell",
         "means of groups of 5 rows and more, the same for all centres and runs",
     ),
     "landmarks": Attack(coordinator.landmarks, CURIOUS, LANDMARKS, operator=SHARING).does(
         "reads the landmarks, which are rows",
-        "where rows may leave, coordinator and all sites have the landmarks: the method cannot do without",
+        "where rows may leave, coordinator and all sites have the landmarks",
     ),
     "sketches under many seeds": Attack(coordinator.sketch_again, MALICIOUS, LANDMARKS).does(
         "asks for sketches of linearly embedded rows under six seeds, and solves for the rows", SAID
     ),
     "second moments": Attack(coordinator.second_moments, MALICIOUS, LANDMARKS).does(
         "asks for the products of linearly embedded rows: the site's X^T X, and no row",
-        "what the method asks for itself: products of random features",
+        "products of random features",
     ),
     "cells and products": Attack(sums.cells_and_products, CURIOUS, ("CentroidKPCA",), table=WINE[::4], below=0.75).does(
         "searches for 45 rows by their squares, last cells and products; the means of their cells are off by 0.7",
@@ -150,11 +150,11 @@ ATTACKS: Mapping[str, Attack] = {
         "hands over components by which coordinates are the rows, and asks for a coreset of all", SAID
     ),
     "coreset of flat features": Attack(coordinator.flat_coreset, MALICIOUS, KMEANS, table=CANCER).does(
-        "asks for a coreset of all rows, embedded by features of a very wide kernel, and inverts it", SAID
+        "asks for a coreset of all rows by features of a very wide kernel, and inverts it", SAID
     ),
     "the method's own coreset": Attack(coordinator.honest_coreset, CURIOUS, ("RFKKMeans",)).does(
-        "inverts the 200 features of each point of the coreset, which with coreset_size = 1000 is the whole table",
-        "a coreset of a quarter of the rows, whose features give these rows",
+        "inverts the 200 features of each point of a coreset of the whole table (coreset_size = 1000)",
+        "a coreset that gives a quarter of the rows",
     ),
     "features by unit vectors": Attack(coordinator.combine_unit_vectors, MALICIOUS, KMEANS, table=CANCER).does(
         "asks for single features of every row, of a very wide kernel", SAID
@@ -163,7 +163,7 @@ ATTACKS: Mapping[str, Attack] = {
         "asks for sums of features with weights that single out each row in turn", SAID
     ),
     "products of features": Attack(sums.products_of_features, CURIOUS, ("FKKMeans",), table=WINE[::4]).does(
-        "finds 45 rows by a non-linear search from a site's products of 50 features in 4 iterations", FEWER
+        "finds 45 rows by a search from a site's products of 50 features in 4 iterations", FEWER
     ),
     "pooled products of features": Attack(
         sums.pooled_products_of_features, CURIOUS, ("FKKMeans",), table=WINE[::9]
@@ -186,14 +186,14 @@ ATTACKS: Mapping[str, Attack] = {
     ).does("says that one row alone is common to all sites, and asks for its sum; every row so", "differences, below"),
     "differences": Attack(coordinator.differences, MALICIOUS, KMEANS, table=WINE[::4], ids=True, guard=KEYED).does(
         "says that 21 rows are common, then 20 of them, and subtracts the sums; then so for every row",
-        "combinations of three or more runs on rows that differ by `table.rows_apart` at least",
+        "combinations of three or more runs on rows `table.rows_apart` apart",
     ),
     "scatter around points of its choice": Attack(coordinator.scatter_of_means, MALICIOUS, KMEANS, table=WINE + 1).does(
         "asks for the scatter around d + 1 points, from which the site's mean follows",
         "the method itself asks for the site's sum",
     ),
     "all inner products": Attack(sums.multiply_identity, MALICIOUS, SERVED).does(
-        "asks for the products of all rows; known rows, one more than there are columns, give the others", NO_KNOWN
+        "asks for the products of all rows; one more known row than there are columns gives the others", NO_KNOWN
     ),
     "products over three beginnings": Attack(sums.multiply_over_beginnings, MALICIOUS, ("VFedPCA",)).does(
         "begins the run three times with other vectors, and so has the products of all rows", DIRECTIONS
@@ -205,8 +205,7 @@ ATTACKS: Mapping[str, Attack] = {
     "RBF products of an honest run": Attack(
         sums.products_of_a_run, CURIOUS, ("VFedAKPCA",), table=CANCER[:, :4], below=0.01
     ).does(
-        "computes the distances of a site's rows of 4 columns from an honest run's products; 8 known rows give the "
-        "others",
+        "computes the distances of rows of 4 columns from an honest run's products; 8 known rows give the others",
         DIRECTIONS,
     ),
     "products with vectors of its own": Attack(
@@ -246,20 +245,20 @@ ATTACKS: Mapping[str, Attack] = {
         "hashes likely ids, and sees who is in the table", "how many rows there are, and which are at which sites"
     ),
     "guessed ids, without need": Attack(coordinator.guess_ids, MALICIOUS, HORIZONTAL, ids=True, guard=KEYED).does(
-        "asks for hashed ids that the method does not need, and sees who is in the table", "how many rows there are"
+        "asks for ids' hashes that the method does not need", "how many rows there are"
     ),
     "claimed ids": Attack(peer.claimed_ids, MALICIOUS_PEER, VERTICAL, ids=True, operator=KEYED, guard=KEYED).does(
         "claims likely ids, and is told which rows are common", "all of it, since a peer has the sites' key"
     ),
     "an invented peer gets rows": Attack(peer.rows_to_a_peer, MALICIOUS, ("ADMMKPCA",), operator=SHARING).does(
-        "hands out a key of its own as a neighbour's, and reads the rows that are written to this neighbour",
+        "hands out a key of its own as a neighbour's, and reads the rows written to this neighbour",
         "with pins, only a pinned neighbour gets rows",
     ),
     "averaged noise": Attack(
         peer.averaged_noise, MALICIOUS, ("ADMMKPCA",), below=1.1 * peer.NOISE / peer.RUNS**0.5, operator=SHARING
     ).does(
         "begins the run 25 times, and takes the mean of the rows with their noise",
-        "the rows with their noise, which is the same whenever the run begins",
+        "the rows with their noise, the same whenever the run begins",
     ),
     "a neighbour's rows": Attack(peer.rows_to_a_peer, CURIOUS_PEER, ("ADMMKPCA",), operator=SHARING).does(
         "keeps the rows that the method writes to it", "features of the rows (next line)"
@@ -281,8 +280,8 @@ ATTACKS: Mapping[str, Attack] = {
         peer.letters_of_leading_vectors, CURIOUS_PEER, ("PeerVFedPCA",), table=CANCER, below=0.5
     ).does("knows 60 rows of a site with 30 columns, whose 10 vectors give the others' parts along these", DIRECTIONS),
     "a leaf's products": Attack(peer.products_of_a_leaf, CURIOUS_PEER, ("PeerVFedPCA",), table=WINE[:, :4]).does(
-        "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the rest from its product with 5 vectors",
-        "of a leaf, half the directions; of other sites, only sums over a subtree",
+        "knows 8 rows of a leaf with 4 columns, and as its parent has the rest from its product with 5 vectors",
+        "of a leaf, half the directions; of others, sums over a subtree",
     ),
     "replays": Attack(coordinator.replays, MALICIOUS, (*HORIZONTAL, *VERTICAL)).does(
         f"sends {coordinator.REPLAYS} further requests with other parameters; recovered is the share not answered", SAID
