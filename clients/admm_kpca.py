@@ -73,7 +73,7 @@ MOST_PROJECTION = 1e6
 class OwnRows(Letter):
     """Sender's rows, perhaps with noise: n d floats.
 
-    Reveals the rows, up to the noise: a receiver of the same rows in several runs averages it away.
+    Reveals the rows, up to the noise, which runs with noise of other sizes or on other rows average away.
     """
 
     rows: Annotated[FloatArray, Shape("n_m", "d")]

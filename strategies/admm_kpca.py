@@ -72,8 +72,8 @@ class ADMMKPCA(ADMMKPCABase):
     - `tol`: angle in radians; a component ends once no direction turns by more.
     - `exchange`: data that neighbours hold of each other: rows, for which `share_rows` must be true, or `n_features`
       random features of them, for an RBF kernel by `frequencies` (see `FKKMeans`).
-    - `noise`: standard deviation of normal noise on the exchanged data, which each node draws from its operating
-      system: nobody else can, and two runs of one seed differ.
+    - `noise`: standard deviation of normal noise on the exchanged data. A site with data of its own draws it from a
+      secret, the same in all runs on the same rows; a simulated one anew in each run (`fedkernel.ground.noise_on`).
     - `center`: centre every kernel block by its own means.
     - `share_rows`: nodes may send their rows to their neighbours.
     - `record`: nodes keep their direction of every iteration of the first component.
