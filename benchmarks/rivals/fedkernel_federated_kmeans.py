@@ -27,7 +27,7 @@ def k_means(name: str, pair: Any, settings: list[dict[str, Any]], **always: Any)
         return {"labels": labels, **counts, "rows": totals["rows_up"]}
 
 
-CENTRES = [{}, {"n_landmarks": 20}, {"n_landmarks": 100}]
+CENTRES = [{}, *({"n_landmarks": number} for number in (20, 50, 100))]
 k_means("CentroidKMeans", CentroidKMeans, CENTRES)
 k_means("CentroidKMeans, linear", CentroidKMeans, CENTRES, kernel=Linear())
 k_means("CentroidKMeans, local centres", CentroidKMeans, CENTRES, centroids="local")
