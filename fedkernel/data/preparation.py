@@ -84,7 +84,7 @@ class Prepare:
 
     @property
     def refusing(self) -> list[str]:
-        """Options by which single cells are an error: a number without a logarithm, a level that is not listed."""
+        """Options that refuse single cells: a number without a logarithm, a level that is not listed."""
         logs = [name for name in self.log if self.clip.get(name, (0.0,))[0] <= 0]
         levels = [name for name, listed in self.categories.items() if OTHER not in listed]
         return [f"log of {name!r}" for name in logs] + [f"categories of {name!r}" for name in levels]
@@ -210,7 +210,7 @@ class Preparation:
         column, levels = raw.columns[name], self.prepare.categories[name]
         texts = column if is_text(column) else np.array([None if np.isnan(cell) else f"{cell:g}" for cell in column])
         if OTHER in levels:
-            texts = [OTHER if cell is not None and cell not in levels else cell for cell in texts]
+            texts = np.array([cell if cell is None or cell in levels else OTHER for cell in texts], dtype=object)
         if unknown_levels := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
             where = f"{raw.title}: {raw.row(unknown_levels[0])} of column {name!r}"
             raise InputError(f"{where} has a level that prepare.categories does not list; allowed: {', '.join(levels)}")

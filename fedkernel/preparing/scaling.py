@@ -70,7 +70,7 @@ def robust(quartiles: FloatArray, resolution: FloatArray | float = 0.0) -> Scali
 
 
 def stated(prepare: Prepare, names: Sequence[str]) -> tuple[FloatArray, Scaling]:
-    """Return fill and scaling of columns of numbers as the options state them, 0 and no scaling where they do not.
+    """Return the fill and scaling of columns of numbers that the options state; without any, 0 and no scaling.
 
     Raises InputError if `Prepare.scale` is a table that lacks a column.
     """

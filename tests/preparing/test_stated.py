@@ -10,7 +10,7 @@ from raw_tables import STATED, STATED_OPTIONS, UNITS, patients
 from refusals import refusing
 
 from fedkernel import RBF, Linear, Prepare, Privacy
-from fedkernel.data import Preparation, raw_table
+from fedkernel.data import raw_table
 from fedkernel.engines.local import LocalGrid, run_job
 from fedkernel.experiments.commands.forecast_table import lines_of
 from fedkernel.experiments.config import read_config
@@ -70,7 +70,7 @@ def test_tables_come_out_as_each_site_would_prepare_its_own_by_hand(seed, treate
     for frame, table in zip(sites, tables, strict=True):
         np.testing.assert_array_equal(table, by_hand(frame, sites[0].columns, prepare))
     assert plan_of(prepare, "horizontal", 3) == ONLY
-    assert Preparation.from_table(Preparation(prepare, ("age",), *np.ones((3, 1))).to_table()).prepare == prepare
+    assert Prepare(**prepare.table) == prepare
 
 
 def test_a_run_asks_nothing_about_cells_and_new_rows_are_prepared_alike():

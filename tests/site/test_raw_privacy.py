@@ -11,11 +11,12 @@ from raw_tables import STATED, STATED_OPTIONS, patients
 from test_gate import Approved, masked
 
 from fedkernel import RBF, InputError, Prepare, Privacy, ProtocolError
+from fedkernel.preparing import prepare_tables
 from fedkernel.preparing.messages import CountCells
 from fedkernel.protocol import once
 from fedkernel.site import described, read_outbox, read_receipts, write_receipts
 from fedkernel.strategies import CentroidKMeans
-from fedkernel.strategy import settled_privacy
+from fedkernel.strategy import phases, settled_privacy
 from fedkernel.wire import Study
 
 KMEANS = CentroidKMeans(2, RBF(width="columns"))
@@ -41,7 +42,10 @@ def test_sites_with_policies_of_their_own_add_noise_to_raw_files(tmp_path):
     assert result.preparation.prepare == STATED
     for name in NAMES:
         lines = read_outbox(tmp_path / name).departures
-        assert [line.reply for line in lines if not line.masked] == ["Introduction", "Prepared"]
+        assert [line.reply for line in lines if not line.masked and line.reply != "Receipt"] == [
+            "Introduction",
+            "Prepared",
+        ]
         (receipt,) = read_receipts(write_receipts(tmp_path / name, name, None))
         assert described([receipt]).startswith("only masked sums, ")
     (tmp_path / "study.json").write_text(study.text)
@@ -50,13 +54,14 @@ def test_sites_with_policies_of_their_own_add_noise_to_raw_files(tmp_path):
     assert "CountCells" not in shown
 
 
-def test_a_site_of_a_run_with_noise_counts_no_cells_whatever_its_plan_says(tmp_path):
+def test_a_site_of_a_run_with_noise_counts_no_cells_whatever_its_plan_says(tmp_path, monkeypatch):
     nodes, study = raw_nodes(tmp_path, once(CountCells))
-    settings = replace(settings_of(study.runs[0]), prepare=STATED)
-    # as a coordinator has it that breaks the protocol
-    object.__setattr__(settings, "prepare", Prepare(**STATED_OPTIONS | {"drift": "warn"}))
+    measured = Prepare(**STATED_OPTIONS | {"drift": "warn"})  # as a coordinator has it that breaks the protocol
+    monkeypatch.setattr(
+        phases, "prepare_tables", lambda run, prepare, partition: prepare_tables(run, measured, partition)
+    )
     with Approved(study, nodes) as grid, pytest.raises(ProtocolError, match="Cells has no noise"):
-        KMEANS.run(grid, settings)
+        KMEANS.run(grid, replace(settings_of(study.runs[0]), prepare=STATED))
 
 
 def test_a_site_approves_no_run_with_noise_whose_preparation_may_tell_of_cells(tmp_path):
