@@ -169,7 +169,8 @@ def _with_noise(strategy: KernelStrategy[Any], cohort: Sequence[Member]) -> list
     """Return a line for each epsilon about clusters under differential privacy; empty for other methods."""
     if not isinstance(strategy, ClusteringStrategy) or find_spec("dp_accounting") is None:
         return []
-    lines = ["With noise ([privacy]), for delta = 1e-5 of one row more or less:"]
+    units = "units known without the rows, as [prepare] scale may state them"
+    lines = [f"With noise ([privacy]) and {units}, for delta = 1e-5 of one row more or less:"]
     for method, options in WITH_NOISE.items():
         shared = strategy_of(method, {"n_clusters": strategy.n_clusters, **options})
         lines.append(f"  {method}, {', '.join(f'{name} = {json.dumps(value)}' for name, value in options.items())}:")

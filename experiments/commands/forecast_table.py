@@ -93,7 +93,7 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
             line.shares += [] if forecast is None else [forecast_share(forecast, members)]
             privacy = settled_privacy(run.strategy, run.point.experiment.privacy)
             if members and privacy is not None:
-                line.noise = run.strategy.noise_finding(members, privacy)
+                line.noise = run.strategy.noise_of_run(members, privacy, run.point.experiment.prepare)
             line.whole += [pooled_floats(members, run.strategy.partition)] if members else []
     return list(lines.values())
 

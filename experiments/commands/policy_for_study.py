@@ -52,7 +52,7 @@ def show_shares(
         if run.privacy is not None and (strategy := _strategy_of(run)) is not None:
             cohort = [Member(place, place, *shape) for place in range(len(run.sites or ()))]
             with suppress(FedkernelError):  # as without the packages that noise needs
-                if noise := strategy.noise_finding(cohort, run.privacy):
+                if noise := strategy.noise_of_run(cohort, run.privacy, run.prepare):
                     print_line(one_line(f"{noise}, with as many rows at each site"))
     return needed_share(policy, study, shape, answers_of, forecast_of)
 

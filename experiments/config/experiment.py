@@ -24,7 +24,7 @@ from fedkernel.experiments.config.sections import (
     refuse_repetition,
 )
 from fedkernel.ground import InputError, Precision, Sums, explain, resolve_address
-from fedkernel.protocol import PRIVACY_NEEDS, Privacy
+from fedkernel.protocol import Privacy, check_covered
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
 CASE_NAME = "case"
@@ -128,8 +128,8 @@ class Experiment(pydantic.BaseModel):
         if isinstance(self.data, Sites) and (self.sums == "masked") != bool(self.data.identities):
             keys = "each site's line of `fedkernel identity FILE --name NAME --public`"
             raise ValueError(f'sums = "masked" and a table data.identities, of {keys}, need each other')
-        if self.privacy is not None and (self.sums == "plain" or self.prepare is not None):
-            raise ValueError(PRIVACY_NEEDS)
+        if self.privacy is not None:
+            check_covered(self.prepare, masked=self.sums == "masked")
         return self
 
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")

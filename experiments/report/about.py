@@ -27,6 +27,7 @@ MOST_NAMES = 30
 MISSING = {
     "refuse": "no empty cell is allowed",
     "drop": "rows with an empty cell are left out",
+    "center": "empty cells get the column's stated centre",
     "mean": "empty cells get the column's mean",
     "median": "empty cells get the column's median",
 }
@@ -103,11 +104,16 @@ def _steps(prepare: Prepare, experiment: Experiment, dropped: Sequence[int]) -> 
     if sum(dropped):
         each = ", ".join(f"{count(rows)} at client {client}" for client, rows in enumerate(dropped) if rows)
         yield f"so left out: {each}"
-    yield SCALE[prepare.scale]
+    if isinstance(prepare.scale, dict):
+        units = (f"{name} ({center:g}, {unit:g})" for name, (center, unit) in prepare.scale.items())
+        yield f"centred and divided by stated numbers: {_names([*units])}"
+    else:
+        yield SCALE[prepare.scale]
     if prepare.categories:
         levels = (f"{name} ({_names(levels)})" for name, levels in prepare.categories.items())
         yield f"levels as columns of 0 and 1: {', '.join(levels)}"
-    yield "by each client for its own columns" if _is_vertical(experiment) else "over the rows of all clients together"
+    jointly = "over the rows of all clients together" if prepare.measured else "without numbers from the rows"
+    yield "by each client for its own columns" if _is_vertical(experiment) else jointly
 
 
 def _names(names: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.data.matrix import check_matrix, check_rows
     from fedkernel.data.partition import Partition, PartitionSpec, split
-    from fedkernel.data.preparation import Preparation, Prepare
+    from fedkernel.data.preparation import LARGEST, Preparation, Prepare
     from fedkernel.data.raw import RawTable, is_text, missing_cells, raw_table, read_raw, write_raw
     from fedkernel.data.row_arrays import ROW_ARRAYS, rows_from_arrays, rows_to_arrays
     from fedkernel.data.site_files import SiteData, SiteFile, Version, file_hash, split_names, version_of

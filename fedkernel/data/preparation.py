@@ -16,6 +16,12 @@ from pydantic import Field
 from fedkernel.data.raw import RawTable, is_text, missing_cells
 from fedkernel.ground import FloatArray, InputError, short_repr, value_object
 
+LARGEST = 1e100
+"""Largest cell, centre and unit, and inverse of the smallest unit, in magnitude: no quotient of these overflows."""
+
+OTHER = "*"
+"""Level that stands for every text that `Prepare.categories` does not list."""
+
 Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 
 
@@ -23,20 +29,21 @@ Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 class Prepare:
     """Options for the preparation of all sites' columns: clip, logarithm, fill and scale, with indicators.
 
-    - `scale`: as scikit-learn's StandardScaler, MinMaxScaler and RobustScaler on the rows of all sites together;
-      constant columns are centred only.
-    - `missing`: treatment of empty cells: an error with the position of the first, removal of the row, or the column's
-      mean or median over all sites.
+    - `scale`: a table of centre and unit of each column of numbers, ``{ age = [60, 12] }``; or as scikit-learn's
+      StandardScaler, MinMaxScaler and RobustScaler on the rows of all sites together; constant columns are centred
+      only.
+    - `missing`: treatment of empty cells: an error with the position of the first, removal of the row, the centre that
+      `scale` states, or the column's mean or median over all sites.
     - `indicator`: whether each column with empty cells at any site gets a further column that is 1 for a filled cell.
-    - `categories`: columns of text, with all levels: each level becomes a column of 0 and 1. Another level is an error;
-      an empty cell has 0 in all of them, unless rows are dropped or refused.
+    - `categories`: columns of text, with all levels: each level becomes a column of 0 and 1. Another level is an error,
+      unless "*" is listed, which stands for it; an empty cell has 0 in all of them, unless rows are dropped or refused.
     - `log`: columns of positive numbers to replace by their natural logarithm.
     - `clip`: columns with their least and greatest allowed number; others are set to these.
     - `drift`: treatment of a column whose numbers at one site differ from the others' by more than chance explains.
     """
 
-    scale: Literal["standard", "minmax", "robust", "none"] = "standard"
-    missing: Literal["refuse", "drop", "mean", "median"] = "refuse"
+    scale: dict[str, tuple[float, float]] | Literal["standard", "minmax", "robust", "none"] = "standard"
+    missing: Literal["refuse", "drop", "center", "mean", "median"] = "refuse"
     indicator: bool = False
     categories: dict[str, Levels] = pydantic.Field(default_factory=dict)
     log: tuple[str, ...] = ()
@@ -48,14 +55,39 @@ class Prepare:
         for name, (least, most) in self.clip.items():
             if not least < most:
                 raise ValueError(f"clip = [{least:g}, {most:g}] of column {name!r}: the first must be below the second")
+        for name, (center, unit) in self.by_column.get("scale", {}).items():
+            if not (abs(center) <= LARGEST and 1 / LARGEST <= unit <= LARGEST):
+                allowed = f"a centre, and a unit above 0, from {1 / LARGEST:g} to {LARGEST:g}"
+                raise ValueError(f"scale = [{center:g}, {unit:g}] of column {name!r}; allowed: {allowed}")
         for name, levels in self.categories.items():
             if len(set(levels)) < len(levels):
                 raise ValueError(f"categories: column {name!r} has a level twice")
-            if name in self.log or name in self.clip:
-                raise ValueError(f"column {name!r} is a category; log and clip are for numbers")
+            if any(name in named for option, named in self.by_column.items() if option != "categories"):
+                raise ValueError(f"column {name!r} is a category; log, clip and scale are for numbers")
         if self.indicator and self.missing not in ("mean", "median"):
             raise ValueError('indicator = true is for missing = "mean" or "median"')
+        if self.missing == "center" and not isinstance(self.scale, dict):
+            raise ValueError(f'missing = "center", but scale = "{self.scale}"; allowed: a table, {{ age = [60, 12] }}')
         return self
+
+    @property
+    def by_column(self) -> dict[str, Any]:
+        """Options that name columns."""
+        scale = {"scale": self.scale} if isinstance(self.scale, dict) else {}
+        return {"categories": self.categories, "log": self.log, "clip": self.clip, **scale}
+
+    @property
+    def measured(self) -> list[str]:
+        """Options that take numbers from the rows of all sites; empty: nothing is asked about cells."""
+        rules = {"scale": ("standard", "minmax", "robust"), "missing": ("mean", "median"), "drift": ("warn", "refuse")}
+        return [f'{option} = "{own}"' for option, of in rules.items() if (own := getattr(self, option)) in of]
+
+    @property
+    def refusing(self) -> list[str]:
+        """Options that refuse single cells: a number without a logarithm, a level that is not listed."""
+        logs = [name for name in self.log if self.clip.get(name, (0.0,))[0] <= 0]
+        levels = [name for name, listed in self.categories.items() if OTHER not in listed]
+        return [f"log of {name!r}" for name in logs] + [f"categories of {name!r}" for name in levels]
 
     @property
     def _key(self) -> tuple[Any, ...]:
@@ -81,10 +113,10 @@ class Prepare:
     def numeric_columns(self, raw: RawTable) -> FloatArray:
         """Return the numeric columns, clipped and with logarithms taken: (n, d), NaN for missing cells.
 
-        Raises InputError, which names column and row: a column of `categories`, `log` or `clip` that is missing or of
-        another kind; a column of text that is no category; a number without a logarithm.
+        Raises InputError, which names column and row: a column of `by_column` that is missing or of another kind; a
+        column of text that is no category; a number without a logarithm.
         """
-        for option, names in {"categories": self.categories, "log": self.log, "clip": self.clip}.items():
+        for option, names in self.by_column.items():
             if absent := [name for name in names if name not in raw.columns]:
                 raise InputError(f"prepare.{option} names {absent[0]!r}, which is no column of {raw.title}")
         numeric: list[FloatArray] = []
@@ -110,9 +142,10 @@ class Prepare:
     def within(self, names: Sequence[str]) -> Self:
         """Return the options restricted to the named columns, for a site with some of all columns."""
         own: dict[str, Any] = {
-            "categories": {name: levels for name, levels in self.categories.items() if name in names},
-            "log": tuple(name for name in self.log if name in names),
-            "clip": {name: range_ for name, range_ in self.clip.items() if name in names},
+            option: {name: of[name] for name in of if name in names}
+            if isinstance(of, dict)
+            else tuple(name for name in of if name in names)
+            for option, of in self.by_column.items()
         }
         return replace(self, **own)
 
@@ -124,7 +157,7 @@ class Prepare:
             if missing.any() and self.missing == "refuse":
                 more = f", nor do {missing.sum() - 1} more of its cells" if missing.sum() > 1 else ""
                 where = f"{raw.title}: {raw.row(int(np.argmax(missing)))}, column {name!r}"
-                allowed = 'finite numbers, or [prepare] missing = "drop", "mean" or "median"'
+                allowed = 'finite numbers, or [prepare] missing = "drop", "center", "mean" or "median"'
                 raise InputError(f"{where} holds no value{more}; allowed: {allowed}")
             whole &= ~missing
         return whole if self.missing == "drop" else np.ones(raw.rows, dtype=bool)
@@ -176,6 +209,8 @@ class Preparation:
     def _levels(self, raw: RawTable, name: str) -> list[npt.NDArray[np.bool_]]:
         column, levels = raw.columns[name], self.prepare.categories[name]
         texts = column if is_text(column) else np.array([None if np.isnan(cell) else f"{cell:g}" for cell in column])
+        if OTHER in levels:
+            texts = np.array([cell if cell is None or cell in levels else OTHER for cell in texts], dtype=object)
         if unknown_levels := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
             where = f"{raw.title}: {raw.row(unknown_levels[0])} of column {name!r}"
             raise InputError(f"{where} has a level that prepare.categories does not list; allowed: {', '.join(levels)}")

@@ -26,7 +26,7 @@ from fedkernel.preparing.messages import (
     SumSquares,
     TakePreparation,
 )
-from fedkernel.preparing.scaling import QUARTILES, fitted
+from fedkernel.preparing.scaling import QUARTILES, fitted, stated
 from fedkernel.preparing.site_differences import differences, site_sentence
 from fedkernel.protocol import MAX_NUMBER, KernelClient, State
 
@@ -114,6 +114,10 @@ class PrepareClient(KernelClient):
         if len(ask.scale) != len(numeric):
             raise ShareableError(f"scale has {len(ask.scale)} entries, but there are {len(numeric)} columns of numbers")
         joint = Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged)
+        if not self.prepare.measured:
+            fill, scaling = stated(self.prepare, numeric)
+            if not all(map(np.array_equal, (ask.fill, ask.center, ask.scale), (fill, *scaling))):
+                raise ShareableError("fill, center or scale in the request differ from those that prepare states")
         with self._row_errors_logged():
             return self._set_preparation(joint)
 

@@ -198,10 +198,10 @@ class Prepared(Reply):
 class TakePreparation(Request[Prepared]):
     """Request to prepare the raw table by the joint preparation.
 
-    A site cannot check that center and scale follow from all sites' sums. A coordinator that chooses the scales can
-    make one column count alone, and learns of that column what the method reveals of a table with no other. `names`: of
-    all columns, in their order. `flagged`: the columns that get an indicator column. `fill`, `center`, `scale` (p,):
-    see `fedkernel.data.Preparation`.
+    A site cannot check that center and scale follow from all sites' sums, unless the options state them. A coordinator
+    that chooses the scales can make one column count alone, and learns of that column what the method reveals of a
+    table with no other. `names`: of all columns, in their order. `flagged`: the columns that get an indicator column.
+    `fill`, `center`, `scale` (p,): see `fedkernel.data.Preparation`.
     """
 
     once = True
@@ -217,6 +217,10 @@ class TakePreparation(Request[Prepared]):
         if not (self.scale > 0).all():
             raise ValueError("scale must be greater than 0")
         return self
+
+    def sensitivity(self, radius: float) -> Mapping[str, float]:
+        """Return none, as the reply needs no noise: but for the public number of rows, it depends on no row."""
+        return {}
 
 
 class PrepareOwn(Request[Prepared]):

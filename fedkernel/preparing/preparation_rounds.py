@@ -37,18 +37,22 @@ class Outcome(NamedTuple):
 def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[Outcome]:
     """Prepare all sites' tables: by sums over sites if these hold rows, each site alone if they hold columns.
 
-    Raises InputError: a column without a value to fill cells with; with ``drift = "refuse"`` a column that differs from
-    the others'; rows that cannot be dropped, since there are no ids.
+    Raises InputError: an option names a column that no site has; `Prepare.scale` lacks one; a column without a value to
+    fill cells with; with ``drift = "refuse"`` a column that differs from the others'; rows that cannot be dropped,
+    since there are no ids.
     """
+    for option, named in prepare.by_column.items():
+        if absent := [name for name in named if not any(name in member.names for member in run.members)]:
+            raise InputError(f"prepare.{option} names {absent[0]!r}, but no site has this column")
     if partition == "vertical":
         return (yield from _prepare_separately(run, prepare))
     names = run.members[0].names
     numeric = prepare.numeric_names(names)
     columns, rows = len(numeric), run.rows
-    fill, scaled = np.zeros(columns), scaling.unscaled(columns)
+    fill, scaled = scaling.stated(prepare, numeric)
     flags: tuple[str, ...] = ()
     drifting: Sequence[Finding] = ()
-    if columns:
+    if columns and prepare.measured:
         # Pass 1: numbers of values, and means
         cells = yield from to_sum(messages.CountCells(names=numeric))
         check_filled(prepare, numeric, cells.counts)
@@ -85,13 +89,9 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
 
 def _prepare_separately(run: Run, prepare: Prepare) -> Protocol[Outcome]:
     if prepare.missing == "drop" and (without := [member.label for member in run.members if not member.ids]):
-        allowed = 'ids at all sites, or missing = "refuse", "mean" or "median"'
+        allowed = 'ids at all sites, or missing = "refuse", "center", "mean" or "median"'
         why = f"{without[0]} has no row ids, so other sites cannot drop the same rows"
         raise InputError(f'prepare.missing = "drop", but {why}; allowed: {allowed}')
-    named = {"categories": prepare.categories, "log": prepare.log, "clip": prepare.clip}
-    for option, names in named.items():
-        if absent := [name for name in names if not any(name in member.names for member in run.members)]:
-            raise InputError(f"prepare.{option} names {absent[0]!r}, but no site has this column")
     replies = yield from to_all(messages.PrepareOwn())
     members = [
         replace(member, rows=reply.rows, columns=reply.columns, names=())
@@ -117,7 +117,7 @@ def _scaling(
     if prepare.scale == "robust":
         quartiles = yield from quantiles(names, QUARTILES, filled, rows - moments.counts, fill)
         return scaling.robust(quartiles, 4 * RESOLUTION * np.sqrt(filled.variances))
-    return scaling.unscaled(len(names))
+    return scaling.stated(prepare, names)[1]
 
 
 def quantiles(
@@ -177,7 +177,7 @@ def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
     """Return the plan of `prepare_tables`; without numeric columns, fewer requests are sent."""
     if partition == "vertical":
         return (once(messages.PrepareOwn),)
-    steps = [once(messages.CountCells)]
+    steps = [once(messages.CountCells)] if prepare.measured else []
     if _needs_squares(prepare):
         steps.append(once(messages.SumSquares))
     if prepare.drift != "ignore":
@@ -201,7 +201,7 @@ def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) ->
         return Forecast(1, memory=memory, meaning="exact" if exact else "at most"), members
     clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
     rounds, up, down = 1, 0, 3 * columns
-    if columns:
+    if columns and prepare.measured:
         rounds, up = rounds + 1, 2 * columns
         if _needs_squares(prepare):
             rounds, up, down = rounds + 1, up + 2 * columns, down + columns

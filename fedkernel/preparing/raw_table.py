@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkernel.data import Preparation, Prepare, RawTable, is_frame, is_text, raw_table, rows_in_order
+from fedkernel.data import LARGEST, Preparation, Prepare, RawTable, is_frame, is_text, raw_table, rows_in_order
 from fedkernel.ground import AnyArray, Division, FloatArray, InputError
 
 
@@ -14,7 +14,7 @@ class TableToPrepare:
     """Raw table of a site, without rows that are dropped, and its prepared form, computed last and cached.
 
     `new`: rows that came after training. `kept` (n,): positions of the usable rows in the given table; None: all.
-    Raises InputError: a refused empty cell, a number that is not finite, no usable row; see `Prepare`.
+    Raises InputError: a refused empty cell, a number beyond `LARGEST`, no usable row; see `Prepare`.
     """
 
     def __init__(self, raw: RawTable, prepare: Prepare, new: RawTable | None = None) -> None:
@@ -74,9 +74,9 @@ def from_text(text: str) -> Preparation:
 
 def _check_finite(raw: RawTable) -> None:
     for name, column in raw.columns.items():
-        if not is_text(column) and (infinite := np.isinf(column)).any():
-            cell = f"{raw.title}: {raw.row(int(np.argmax(infinite)))}, column {name!r}"
-            raise InputError(f"{cell} is not finite; allowed: finite numbers and empty cells")
+        if not is_text(column) and (beyond := np.abs(column) > LARGEST).any():
+            cell = f"{raw.title}: {raw.row(int(np.argmax(beyond)))}, column {name!r}"
+            raise InputError(f"{cell} is not finite, or beyond {LARGEST:g}; allowed: finite numbers and empty cells")
 
 
 def tables_to_prepare(

@@ -69,9 +69,17 @@ def robust(quartiles: FloatArray, resolution: FloatArray | float = 0.0) -> Scali
     return Scaling(quartiles[:, 1], np.where(distance <= np.maximum(10 * EPS, resolution), 1.0, distance))
 
 
-def unscaled(columns: int) -> Scaling:
-    """Return the scaling that changes no column."""
-    return Scaling(np.zeros(columns), np.ones(columns))
+def stated(prepare: Prepare, names: Sequence[str]) -> tuple[FloatArray, Scaling]:
+    """Return the fill and scaling of columns of numbers that the options state; without any, 0 and no scaling.
+
+    Raises InputError if `Prepare.scale` is a table that lacks a column.
+    """
+    table = prepare.scale if isinstance(prepare.scale, dict) else dict.fromkeys(names, (0.0, 1.0))
+    if lacking := [name for name in names if name not in table]:
+        text = f"prepare.scale has no column {lacking[0]!r}{and_more(len(lacking) - 1)}"
+        raise InputError(f"{text}; allowed: centre and unit of each column of numbers, such as {{ age = [60, 12] }}")
+    scaling = Scaling(*np.array([table[name] for name in names], dtype=np.float64).reshape(-1, 2).T)
+    return scaling.center if prepare.missing == "center" else np.zeros(len(names)), scaling
 
 
 def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
@@ -84,11 +92,10 @@ def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
     center = np.nansum(numbers, axis=0) / np.maximum(counts, 1)
     apart = numbers - center
     moments = moments_of(counts, center, np.nansum(apart, axis=0), np.nansum(apart**2, axis=0))
-    fill = np.zeros(columns)
+    fill, scaling = stated(prepare, names)
     if prepare.missing in ("mean", "median") and columns:
         fill = moments.means if prepare.missing == "mean" else np.nanmedian(numbers, axis=0)
     filled = np.where(present, numbers, fill)
-    scaling = unscaled(columns)
     if prepare.scale == "standard":
         scaling = standard(moments.filled(raw.rows, fill))
     elif prepare.scale == "minmax" and columns:

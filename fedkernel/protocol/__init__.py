@@ -75,10 +75,10 @@ if TYPE_CHECKING:
     )
     from fedkernel.protocol.privacy import (
         ADJACENCY,
-        PRIVACY_NEEDS,
         Privacy,
         basis_of_privacy,
         bounded_rows,
+        check_covered,
         count_releases,
         draw_noise,
         each_alone,

@@ -10,7 +10,9 @@ colluders are enough.
 
 Not protected:
 
-- Numbers of rows, names of columns, computing times, and whether a table is fit: its numbers finite, its ids different.
+- Numbers of rows (with ``missing = "drop"``, of rows without an empty cell), names of columns and their kinds, numbers
+  or text, computing times, and whether a table is fit: its numbers finite, no cell empty that must not be, its ids
+  different. A site refuses nothing else by its rows.
 - Rows against more colluding sites than ``colluders``. A site that only says that it adds noise counts as one.
 - Results that stay at a site, from whoever reads the site's folder.
 - Rows at simulated sites, whose noise follows from the run's seed.
@@ -29,6 +31,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from fedkernel.data import Prepare
 from fedkernel.ground import FloatArray, InputError, Rows, ShareableError, value_object
 from fedkernel.protocol.messages import Receipt, Request
 from fedkernel.protocol.plan import Plan
@@ -47,9 +50,15 @@ MOST_STEPS = 2.0**48
 """Largest standard deviation of noise in steps: of more than 2^53 float64 cuts the last off, and opendp the largest."""
 
 PRIVACY_NEEDS = (
-    'privacy needs sums = "masked", so that a site\'s own share of the noise is enough, and tables in units known '
-    "without the rows: no prepare, align, evaluate or compare, whose answers and refusals have no noise"
+    'privacy needs sums = "masked", so that a site\'s own share of the noise is enough, and no align, evaluate or '
+    "compare, whose answers and refusals have no noise"
 )
+
+STATED = (
+    'scale = "none", or a table of centre and unit of each column, such as { age = [60, 12] }; missing = "refuse", '
+    '"drop" or "center"; drift = "ignore"; log with a clip from above 0; categories with a level "*" for all others'
+)
+"""Preparation that takes no number from the rows and, but for empty cells, refuses none."""
 
 INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privacy]'"
 
@@ -137,6 +146,17 @@ def _deviation(epsilon: float, delta: float) -> float:
         raise InputError(INSTALL) from None
     loss = privacy_loss_mechanism.GaussianPrivacyLoss
     return float(loss.from_privacy_guarantee(common.DifferentialPrivacyParameters(epsilon, delta)).standard_deviation)
+
+
+def check_covered(prepare: Prepare | None, *, masked: bool, where: str = "") -> None:
+    """Raise InputError if a run with privacy would tell of rows without noise.
+
+    `masked`: all but its preparation are masked sums. `where`: beginning of the error text.
+    """
+    if not masked:
+        raise InputError(f"{where}{PRIVACY_NEEDS}")
+    if prepare is not None and (faults := [*prepare.measured, *prepare.refusing]):
+        raise InputError(f"{where}privacy: prepare with {', '.join(faults)} tells of cells; allowed: {STATED}")
 
 
 def count_releases(plan: Plan | None, answers: Sequence[type[Request[Any]]]) -> int:

@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from fedkernel.data import Prepare
 from fedkernel.ground import InputError, Precision, Sums
-from fedkernel.protocol import PRIVACY_NEEDS, ConfigValue, Privacy
+from fedkernel.protocol import ConfigValue, Privacy, check_covered
 from fedkernel.wire import Missing, check_quorum, digest, flower_internals, identity_of, records_of
 
 
@@ -57,8 +57,8 @@ class RunSettings:
             raise InputError(f"sums = {self.sums!r}, but must be one of {', '.join(get_args(Sums))}")
         if self.sums == "masked" and self.quorum is not None:
             raise InputError(f'quorum = {self.quorum}, but sums = "masked" needs all clients; allowed: no quorum')
-        if self.privacy is not None and (self.sums != "masked" or self.prepare is not None):
-            raise InputError(PRIVACY_NEEDS)
+        if self.privacy is not None:
+            check_covered(self.prepare, masked=self.sums == "masked")
         if self.threads < 1:
             raise InputError(f"threads = {self.threads}, but must be at least 1")
 

@@ -146,7 +146,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         """Return the strategy with the numeric kernel widths that this result's run computed for its rules."""
         return with_settled_widths(self, result.history)
 
-    plan_of_run, forecast_of_run = phases.plan_of_run, phases.forecast_of_run
+    plan_of_run, forecast_of_run, noise_of_run = phases.plan_of_run, phases.forecast_of_run, phases.noise_of_run
 
     def simulate(
         self,

@@ -111,6 +111,15 @@ def settled_privacy(method: Method[Any], privacy: Privacy | None) -> Privacy | N
     return replace(privacy, releases=count_releases(method.plan(2, 0), method.client.answers))
 
 
+def noise_of_run(
+    method: Method[Any], cohort: Sequence[Member], privacy: Privacy, prepare: Prepare | None = None
+) -> str:
+    """Return the sentence on the expected loss by noise, on tables as they are once prepared; empty: unknown."""
+    if prepare is not None:
+        cohort = preparing_forecast(prepare, method.partition, cohort)[1]
+    return method.noise_finding(cohort, privacy)
+
+
 def _log_begin(method: Method[Any], members: Sequence[Member], settings: RunSettings, evaluate: bool) -> None:
     """Log that a run begins, with its forecast number of rounds if there is one."""
     forecast: Forecast | None = None

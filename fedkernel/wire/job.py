@@ -25,7 +25,7 @@ from fedkernel.ground import (
     short_names,
 )
 from fedkernel.numerics import kernel_tables
-from fedkernel.protocol import PRIVACY_NEEDS, WIRE_VERSION, Plan, Privacy
+from fedkernel.protocol import WIRE_VERSION, Plan, Privacy, check_covered
 from fedkernel.wire.quorum import Deadlines, Quorum, Seconds
 from fedkernel.wire.row_id_hashes import Missing
 
@@ -162,9 +162,9 @@ class RunSpec(pydantic.BaseModel):
             )
         if self.project is not None and (self.sites is None or not self.align):
             raise ValueError("project is for runs of named sites whose rows are compared by their ids")
-        without_noise = self.sums == "plain" or self.plan is None or self.align or self.prepare or self.evaluate
-        if self.privacy is not None and self.sites is not None and (without_noise or self.compare):
-            raise ValueError(f"run {self.id}: {PRIVACY_NEEDS}")
+        if self.privacy is not None and self.sites is not None:
+            others = self.plan is None or self.align or self.evaluate or self.compare
+            check_covered(self.prepare, masked=self.sums == "masked" and not others, where=f"run {self.id}: ")
         return self
 
     @pydantic.model_serializer(mode="wrap")

@@ -50,6 +50,11 @@ def test_what_cannot_be_used_is_refused_by_name(prepare, names, text):
         ({"clip": {"a": [2, 1]}}, r"clip = \[2, 1\] of column 'a'"),
         ({"categories": {"sex": ["f", "f"]}}, "has a level twice"),
         ({"categories": {"sex": ["f", "m"]}, "log": ["sex"]}, "is a category"),
+        ({"categories": {"sex": ["f", "m"]}, "scale": {"sex": [0, 1]}}, "is a category"),
+        ({"scale": {"a": [1, 0]}}, r"scale = \[1, 0\] of column 'a'; allowed: a centre, and a unit above 0"),
+        ({"scale": {"a": [-1e101, 1]}}, r"scale = \[-1e\+101, 1\] of column 'a'; allowed"),
+        ({"scale": "sigma"}, "scale = 'sigma': input should be a table or input should be 'standard', 'minmax'"),
+        ({"missing": "center"}, 'missing = "center", but scale = "standard"; allowed: a table'),
         ({"indicator": True}, "indicator = true is for"),
     ],
 )

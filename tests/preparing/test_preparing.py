@@ -247,10 +247,14 @@ def test_a_column_of_ids_is_none_of_the_table_where_rows_are_divided():
     np.testing.assert_array_equal(result.model.eigenvalues_, expected.model.eigenvalues_)
 
 
-SCALES, MISSING = ["standard", "minmax", "robust", "none"], ["refuse", "drop", "mean", "median"]
+UNITS = {str(place): (3.0, 1.5) for place in range(4)}
+SCALES, MISSING = ["standard", "minmax", "robust", "none", UNITS], ["refuse", "drop", "mean", "median"]
+CENTERED = [(UNITS, "center", drift) for drift in ("warn", "ignore")]
 
 
-@pytest.mark.parametrize(("scale", "missing", "drift"), in_turn(SCALES, MISSING, ["warn", "ignore"], every=2))
+@pytest.mark.parametrize(
+    ("scale", "missing", "drift"), [*in_turn(SCALES, MISSING, ["warn", "ignore"], every=2), *CENTERED]
+)
 def test_what_is_asked_is_planned_and_forecast(scale, missing, drift):
     prepare = Prepare(scale=scale, missing=missing, drift=drift)
     X = load_iris().data.copy()

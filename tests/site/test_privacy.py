@@ -262,7 +262,7 @@ def test_with_much_epsilon_a_run_has_the_numbers_of_rows_without_groups():
         (CentroidKMeans(2), {}, r"the width of RBF\(.*\) would be computed from the rows.* allowed: a number, such as"),
         (KMEANS, {"sums": "plain"}, 'privacy needs sums = "masked"'),
         (KMEANS, {"privacy": replace(BOUND, colluders=3)}, "colluders = 3, but .* less than the number of sites, 3"),
-        (KMEANS, {"prepare": Prepare()}, "no prepare, align"),
+        (KMEANS, {"prepare": Prepare()}, 'prepare with scale = "standard", drift = "warn" tells of cells; allowed: '),
         (KMEANS, {"privacy": replace(BOUND, epsilon=1e-3)}, "epsilon = 0.001 makes noise larger than any centre's"),
     ],
 )
@@ -324,7 +324,8 @@ def test_a_run_of_named_sites_that_asks_for_anything_without_noise_is_none(tmp_p
     """Such as rows by their hashed ids: with the sites' key each refusal would tell whose are in the table."""
     (run,) = masked(tmp_path, KPCA, privacy=RUN)[1].runs
     fields = {**vars(run), other: OTHERS[other]} | ({"identities": None} if other == "sums" else {})
-    with pytest.raises(ValueError, match='run trial: privacy needs sums = "masked"'):
+    sentence = "privacy: prepare with" if other == "prepare" else 'privacy needs sums = "masked"'
+    with pytest.raises(ValueError, match=f"run trial: {sentence}"):
         RunSpec(**fields)
 
 
