@@ -5,6 +5,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -371,3 +372,17 @@ def test_the_installed_command_runs_as_in_process():
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == call("list", "metrics").stdout
+
+
+@pytest.mark.parametrize("arguments", [["list", "metrics"], ["report", "runs/tiny"]])
+def test_output_that_nobody_reads_any_more_ends_the_command_quietly(arguments):
+    """As `fedkernel list metrics | head -1` does once head has ended: text as it is, and text that rich prints."""
+    assert call("run", "tiny.toml").exit_code == 0
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [Path(sys.executable).parent / "fedkernel", *arguments]
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
