@@ -121,6 +121,7 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path):
         ('{type="linear", width="median"}', "kernel.width is not a known name here"),
         ('{type="rbf", width="middle"}', "kernel.width = 'middle': input should be 'median', 'mean', 'scale', "),
         ('{type="rbf", width="columns"}', 'width = "columns" is not for columns that are split over clients'),
+        ("3", "kernel: 3 is no kernel; allowed: a name such as 'rbf', or a table with its type"),
         ("rbff", "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
     ],
 )
