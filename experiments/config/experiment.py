@@ -15,6 +15,7 @@ from fedkernel.experiments.claims import AnyCheck
 from fedkernel.experiments.config.sections import (
     STRICT,
     Data,
+    FileForm,
     Method,
     Paper,
     ReportOptions,
@@ -283,6 +284,7 @@ class Experiment(pydantic.BaseModel):
             experiment = cls.model_validate(table)
         except pydantic.ValidationError as error:
             inner = {"data": data_fields(table.get("data")), "report": list(ReportOptions.model_fields)}
+            inner["data.forms.*"] = list(FileForm.model_fields)
             for section, kind in (("partition", PartitionSpec), ("prepare", Prepare)):
                 inner[section] = [field.name for field in dataclasses.fields(kind)]
             finding = explain(error, list(cls.model_fields), validated=table, inner=inner)
