@@ -56,7 +56,9 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:  # noqa: PLR0911 - one for each
         sets = data.available()
         return [(it.name, it.kind, " x ".join(map(str, it.shape or ())), it.note) for it in sets]
     if kind is Kind.metrics:
-        functions = {name: load_function(name, "metrics", "metric") for name in short_names("metrics")}
+        hidden = models.namesakes(models.METRICS)  # to be named by their addresses
+        names = [hidden.get(name, name) for name in short_names("metrics")]
+        functions = {name: load_function(name, "metrics", "metric") for name in names}
         metrics = [*models.METRICS.values(), *map(models.metric_of, functions)]
         meanings = [metric.meaning or _first_line(functions[metric.name]) for metric in metrics]
         return [(its.name, its.better or "", its.unit, what) for its, what in zip(metrics, meanings, strict=True)]
