@@ -24,7 +24,7 @@ from fedkernel.experiments.config.sections import (
     data_fields,
     refuse_repetition,
 )
-from fedkernel.ground import InputError, Precision, Sums, explain, resolve_address
+from fedkernel.ground import InputError, Precision, Sums, distinct_names, explain, resolve_address
 from fedkernel.protocol import PRIVACY_NEEDS, Privacy
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
@@ -242,6 +242,11 @@ class Experiment(pydantic.BaseModel):
             return len(self.data.sites)
         lists = (self.partition.sizes, self.partition.columns)
         return self.partition.clients or next((len(parts) for parts in lists if parts is not None), None)
+
+    @property
+    def file_names(self) -> list[str]:
+        """Names of the clients' files; empty without files."""
+        return distinct_names(self.data.shards) if isinstance(self.data, Shards) else []
 
     @property
     def metrics(self) -> list[str]:

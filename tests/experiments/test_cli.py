@@ -87,7 +87,7 @@ def failure(*arguments, code):
         (["tiny.toml", "--engine", "cloud"], "engine = 'cloud', but must be one of local, ray"),
         (["tiny.toml", "--out", "a.npy/runs"], "a.npy/runs cannot be a folder, since a.npy is a file"),
         (["tiny.toml", "--out", "."], ". is not empty and holds no experiment; choose another folder (--out)"),
-        (["sites.toml"], "client 1 has 149 rows, but client 0 has 150: with a vertical partition all must have the"),
+        (["sites.toml"], "b.npy has 149 rows, but a.npy has 150: with a vertical partition all must have the same"),
         (["lonely.toml"], "lonely.toml: data.shards: there is no file /"),  # the absolute path
     ],
 )

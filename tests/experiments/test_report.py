@@ -160,7 +160,7 @@ def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(
     assert lines["columns"] == "3: age, glucose, sex; 4 once prepared"
     assert lines["prepared"] == (
         "clipped: age to 0 to 90; logarithms of glucose; rows with an empty cell are left out; so left out: 2 at "
-        "client 0, 1 at client 1; scaled to mean 0 and standard deviation 1; levels as columns of 0 and 1: sex (f, m); "
+        "a.csv, 1 at b.csv; scaled to mean 0 and standard deviation 1; levels as columns of 0 and 1: sex (f, m); "
         "over the rows of all clients together"
     )
     columns = results.Columns(tuple(f"c{place}" for place in range(32)), 32)

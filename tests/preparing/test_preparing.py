@@ -350,8 +350,8 @@ def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
             differences = found_in(drawn(rng, rows, factor))
             # what varies by as much as its mean takes more than 20 rows at each site
             sure = "ace" if rows == 60 else "abcde"
-            named = {(finding.column, finding.client) for finding in differences if finding.column in sure}
-            assert named == {(column, 2) for column in sure}
+            named = {(finding.column, finding.site) for finding in differences if finding.column in sure}
+            assert named == {(column, "client 2") for column in sure}
             assert all("a different unit?" in finding.text for finding in differences if finding.column in "ace")
 
 
