@@ -283,7 +283,7 @@ def messy(factor=18.0):
 def test_a_sites_log_file_has_what_is_found_of_its_columns(tmp_path):
     with site_log(tmp_path / "own.log", "a", False):
         PCA.fit(messy(), prepare=Prepare())
-    text = "WARNING glucose differs between this site (client 2) and the others: mean 18 times, standard deviation "
+    text = "WARNING glucose differs between this site (shards[2]) and the others: mean 18 times, standard deviation "
     assert text in (tmp_path / "own.log").read_text()
 
 
@@ -297,9 +297,9 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
     assert text in caplog.text
     own = {record.message for record in caplog.records if record.name == "fedkernel.preparing.client"}
     for client in range(3):  # those that are right differ from sums with the wrong one's, and no site knows who is off
-        (line,) = (line for line in own if line.startswith(f"glucose differs between this site (client {client}) and"))
+        (line,) = (line for line in own if line.startswith(f"glucose differs between this site (shards[{client}]) and"))
         assert line.endswith("; one of them may have a different unit")
-    assert "client 2" not in "".join(own).replace("this site (client 2)", "")
+    assert "shards[2]" not in "".join(own).replace("this site (shards[2])", "")
     assert "a different unit?" not in "".join(own)
     (values,) = (row["values"] for row in result.history if row["phase"] == "TakePreparation")
     assert values == {"glucose at client 2": 18.0}
@@ -316,7 +316,7 @@ def test_a_column_that_is_empty_at_one_site_is_told_there_and_compared_with_noth
         result = PCA.fit(sites, prepare=Prepare(missing="mean"))
     assert result.findings == []
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "glucose: this site (client 1) has no value; all cells are filled from the other sites' values"
+        "glucose: this site (shards[1]) has no value; all cells are filled from the other sites' values"
     ]
 
 
