@@ -4,6 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -171,6 +172,7 @@ def _agreement(models: Sequence[Any], classes: Classes) -> dict[str, float]:
     return mean_over_clients([own for own in agreement if own] or [{}])  # a client may have no labelled row
 
 
-def cohort(shards: Sequence[Rows]) -> list[Member]:
-    """Return one `Member` object per client, with the shape of its table."""
-    return [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(shards)]
+def cohort(shards: Sequence[Rows], files: Sequence[str] = ()) -> list[Member]:
+    """Return one `Member` object per client, with the shape of its table and the name of its file, if any."""
+    named = enumerate(zip_longest(shards, files))
+    return [Member(number, number, shard.shape[0], shard.shape[1], file=file) for number, (shard, file) in named]

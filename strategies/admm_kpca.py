@@ -142,7 +142,7 @@ class ADMMKPCA(ADMMKPCABase):
         super().check_cohort(cohort)
         self.peers(len(cohort))
         for member in cohort:
-            most = f"the number of rows of each client; client {member.client} has "
+            most = f"the number of rows of each client; {member.label} has "
             check_at_most("n_components", self.n_components, member.rows, most)
         if self.exchange == "rows" and not self.share_rows and len(cohort) > 1:
             raise InputError(

@@ -230,7 +230,7 @@ class CoresetStrategy(ClusteringStrategy):
             check_at_most("n_clusters", self.most_clusters_of(cohort), self.most_centers, "n_centers = ")
             return
         for member in cohort:
-            rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
+            rows, why = f"the number of rows of {member.label}, ", ", since it finds as many centres of its own"
             check_at_most("n_clusters", self.most_clusters_of(cohort), member.rows, rows, why)
         size, most = coreset_limits(cohort, self.coreset_size)
         if size > most.sum():

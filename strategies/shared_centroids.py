@@ -27,7 +27,7 @@ NOISE_SHARE = 0.2
 """Largest share of the radius that noise moves a centre by, if fewer centres allow that."""
 
 
-AGREEMENT_LOST = {0.15: "at most a tenth", 0.25: "up to a quarter", 0.5: "up to a half", math.inf: "a third or more"}
+AGREEMENT_LOST = {0.15: "up to a tenth", 0.25: "up to a quarter", 0.5: "up to a half", math.inf: "up to three quarters"}
 """Share of the agreement with classes that noise takes, by the share that it moves: ``benchmarks/privacy.toml``."""
 
 

@@ -1,5 +1,6 @@
 """docs/reference/commands.md: every command and its options. ``cd tests && python -m command_options`` writes it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +44,8 @@ def values_of(parameter: click.Parameter) -> str:
     if getattr(parameter, "is_flag", False):
         return ""
     if isinstance(kind, click.Choice):
-        text = ", ".join(f"`{choice}`" for choice in kind.choices)
+        explained = all(choice in str(getattr(parameter, "help", "")) for choice in map(str, kind.choices))
+        text = "" if explained else ", ".join(f"`{choice}`" for choice in kind.choices)
     elif isinstance(parameter, TyperArgument) or not parameter.metavar:
         text = kind.name.removesuffix(" range").replace("float", "number").replace("integer", "whole number")
     else:
@@ -68,18 +70,43 @@ def row(parameter: click.Parameter) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def section(name: str, command: click.Command) -> str:
-    """Return what the page says of a command."""
-    shown = [parameter for parameter in command.params if parameter.name not in EVERYWHERE]
-    lines = [f"## {name}", "", " ".join((command.help or "").replace("\\[", "[").split()), ""]
-    return "\n".join([*lines, "| argument, option | value | what it does |", "|---|---|---|", *map(row, shown), ""])
+READING = "Options for reading a table"
+"""Heading of the options that several commands share to the word, which the page has once."""
+
+
+def shared_options() -> list[click.Parameter]:
+    """Return the options of at least four commands that are the same in all of them, in the order of a table."""
+    every = [parameter for _, command in commands() for parameter in command.params if parameter.name not in EVERYWHERE]
+    times = Counter(map(row, every))
+    return list({row(parameter): parameter for parameter in every if times[row(parameter)] >= 4}.values())
+
+
+def table(parameters: list[click.Parameter], more: str = "") -> str:
+    """Return the table of some parameters, with a last line about others."""
+    lines = [*map(row, parameters), *([more] if more else [])]
+    return "\n".join(["| argument, option | value | what it does |", "|---|---|---|", *lines, ""]) if lines else ""
+
+
+def section(name: str, command: click.Command, shared: list[click.Parameter]) -> str:
+    """Return what the page says of a command; options that it shares are named only."""
+    common, own = {row(parameter) for parameter in shared}, list[click.Parameter]()
+    names = list[str]()
+    for parameter in (parameter for parameter in command.params if parameter.name not in EVERYWHERE):
+        if row(parameter) in common:
+            names.append(f"`{parameter.opts[0]}`")
+        else:
+            own.append(parameter)
+    link = f"[see below](#{READING.lower().replace(' ', '-')})"
+    text = " ".join((command.help or "").replace("\\[", "[").split())
+    return "\n".join([f"## {name}", "", text, "", table(own, f"| {', '.join(names)} |  | {link} |" if names else "")])
 
 
 def page() -> str:
     """Return the page with the commands as they are now."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    sections = "\n".join(section(name, command) for name, command in commands())
-    return f"{before}{BEGIN}\n{sections}\n{END}{rest.partition(END)[2]}"
+    shared = shared_options()
+    sections = "\n".join(section(name, command, shared) for name, command in commands())
+    return f"{before}{BEGIN}\n{sections}\n## {READING}\n\n{table(shared)}\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from fedkernel.experiments.commands.console import print_line, print_status, pri
 from fedkernel.experiments.commands.forecast_table import cells_of
 from fedkernel.experiments.report import NARROWEST, WideTable
 from fedkernel.ground import Division, InputError, write_atomic
+from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import Member, Plan, PlannedRequest, Receipt
 from fedkernel.strategies.kmeans_base import ClusteringStrategy
 from fedkernel.strategy import KernelStrategy, strategy_of
@@ -143,13 +144,19 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
 
 def _print_recommended(best: Advice, situation: Situation) -> None:
     """Print the recommended pair, the reasons, and all its disclosures."""
-    candidate, cohort = best.candidate, situation.cohort
+    candidate, cohort, strategy = best.candidate, situation.cohort, best.candidate.strategy(situation)
     where = f", where {candidate.condition}" if candidate.condition else ""
     share = 0.0 if best.forecast is None else protocol.forecast_share(best.forecast, cohort)
     lines = [
         f"Of floats, {protocol.whole_table_text(protocol.pooled_floats(cohort, situation.divided))}.",
         f"Take {candidate.name} ({candidate.method}){where}: {candidate.reason}.",
     ]
+    own, whole = (0 if forecast is None else forecast.rounds for forecast in (strategy.forecast(cohort), best.forecast))
+    if own < whole:
+        settling = f"{whole - own} settle{'s' if whole == own + 1 else ''} the kernel's width"
+        named = bool(kernel_tables(candidate.parameters(situation)))
+        pooled = "; a simulated experiment that names the kernel computes it in one place" if named else ""
+        lines.append(f"Of its {whole} rounds, {settling}{pooled}.")
     if share > protocol.TABLE_SHARE:
         takes = f"{protocol.share_text(share)} numbers for each entry of a site's table"
         usual = f"of which sites allow {protocol.TABLE_SHARE:g} by default: each must say so ({protocol.LIMIT_ADVICE})"
@@ -157,7 +164,7 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
     lines.append(f"Shown by {candidate.experiment}, of which docs/how-to/which-method.md says more.")
     if situation.goal == "clusters" and situation.divided == "vertical":
         lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")
-    lines += _with_noise(candidate.strategy(situation), cohort)
+    lines += _with_noise(strategy, cohort)
     lines.append("Information about each site that the coordinator gets:")
     lines += [f"  {text}" for text in disclosures(best.plan or ())]
     lines.append(f"What attacks recover of it: docs/explanation/privacy.md, {candidate.method}.")

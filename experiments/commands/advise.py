@@ -19,14 +19,19 @@ def advise(
     *,
     partition: Annotated[
         Partition | None,
-        Option(help="What is divided: columns (vertical), rows (horizontal); peers: no server is trusted."),
+        Option(
+            help="What is divided: columns (vertical) or rows (horizontal), by default as the tables suggest; peers: "
+            "no server is trusted."
+        ),
     ] = None,
     goal: Annotated[Goal, Option(help="Wanted result.")] = "components",
     number: Annotated[int, Option("--number", "-k", min=1, help="Number of components, or of clusters.")] = 2,
-    sites: Annotated[int | None, Option(min=1, help="Number of sites with such a table, if only one is given.")] = None,
+    sites: Annotated[
+        int | None, Option(min=1, help="Number of sites, if only one table is given; by default 3.")
+    ] = None,
     id_: Id = None,
     label: Annotated[
-        str | None, Option(help="Column of classes to compare clusters with; kept out of the table.")
+        str | None, Option(help="Column of classes, kept out of the table, to compare clusters with.")
     ] = None,
     drop: Drop = None,
     form: FormatOptions,

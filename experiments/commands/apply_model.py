@@ -15,9 +15,8 @@ Where = Annotated[
     Path, Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
 ]
 File = Annotated[Path, Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
-Label = Annotated[str | None, Option("--label", help="A column of classes, to compare clusters with.")]
 Out = Annotated[
-    Path | None, Option(help="A new .csv or .npz file, with ids or row numbers; by default the results are printed.")
+    Path | None, Option(help="New .csv or .npz file, with ids or row numbers; by default results are printed.")
 ]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing file.")]
 
@@ -27,14 +26,14 @@ def predict(
     file: File,
     *,
     id_: Id = None,
-    label: Label = None,
+    label: Annotated[str | None, Option(help="Column of classes, to compare clusters with.")] = None,
     form: FormatOptions,
     out: Out = None,
     overwrite: Overwrite = False,
     name_classes: Annotated[
         bool, Option("--name-classes", help="Name each cluster by the class of most of its rows.")
     ] = False,
-    save_model: Annotated[Path | None, Option(help="With --name-classes: new model file with the names.")] = None,
+    save_model: Annotated[Path | None, Option(help="With --name-classes: new file for the model with names.")] = None,
 ) -> None:
     """Label rows by the clusters of a model; nothing leaves this machine."""
     with PrintLog(print_status, "fedkernel.models.fitted_model"):
@@ -55,7 +54,7 @@ def transform(
     file: File,
     *,
     id_: Id = None,
-    label: Label = None,
+    label: Annotated[str | None, Option(help="Column of classes, repeated in the output.")] = None,
     form: FormatOptions,
     out: Out = None,
     overwrite: Overwrite = False,

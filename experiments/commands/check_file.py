@@ -26,34 +26,31 @@ def check(
     reading: ReadingOptions,
     against: Annotated[
         Path | None,
-        Option(
-            metavar="SCHEMA", help="Compare with the schema that all sites agreed on; FILE may then be a schema, too."
-        ),
+        Option(metavar="SCHEMA", help="Compare with the schema that all sites agreed on; FILE may then be a schema."),
     ] = None,
     schema: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Write the schema of the table: names and types, to go on with by hand."),
+        Option(metavar="FILE", help="Write the table's schema, its names and types, to be edited by hand."),
     ] = None,
     ranges: Annotated[
         bool,
         Option(
             "--ranges",
-            help="With --schema: also how many rows there are, the least and the greatest number of each column and "
-            "its levels, which tell of single rows. Such a range is no limit (measured = true): of another site's "
-            "numbers only those are faults that lie beyond by more than it is wide.",
+            help="With --schema: also the number of rows, and each column's extremes and levels, which show single "
+            "rows. Another site's number is a fault only if it is beyond such a range by more than its width.",
         ),
     ] = False,
     study: Annotated[
         Path | None,
-        Option(metavar="STUDY", help="Print also how many numbers its runs send for each entry of the table."),
+        Option(metavar="STUDY", help="Print also how many numbers the runs of a study send for each entry."),
     ] = None,
-    show_values: Annotated[bool, Option("--show-values", help="Quote some of the cells in question.")] = False,
+    show_values: Annotated[bool, Option("--show-values", help="Quote some of the cells.")] = False,
 ) -> None:
     r"""Check a site's file, and print every fault with its remedy; nothing leaves.
 
-    A fault is to be mended, in the file, by an option or by the experiment's table \[prepare], before the file can be
-    used: exit code 2. With doubts and notes only, the file can be used as it is, and the exit code is 0. Places are as
-    in a spreadsheet: row 1 has the names, columns are letters.
+    Faults must be mended, in the file, by an option or by the experiment's table \[prepare]: exit code 2. With doubts
+    and notes only, the file can be used: exit code 0. Places are as in a spreadsheet: row 1 has the names, columns are
+    letters.
     """
     if ranges and schema is None:
         raise InputError("--ranges needs --schema FILE")

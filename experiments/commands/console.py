@@ -23,13 +23,24 @@ from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
 from fedkernel.run import ProgressReporter
 
 log = logging.getLogger("fedkernel.command")
-output = Console()
-messages = Console(stderr=True)
 
 Debug = Annotated[bool, Option(help="Show tracebacks.")]
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
-"""Exit codes: invalid input by the user; a failed run or engine; an interruption by the user."""
+BAD_INPUT, FAILED, INTERRUPTED, UNREAD = 2, 1, 130, 141
+"""Exit codes: invalid input by the user; a failed run or engine; an interruption; output that nobody reads any more."""
+
+
+class _Output(Console):
+    """Standard output, which ends the command quietly once its reader has ended, as `head` does."""
+
+    def on_broken_pipe(self) -> None:
+        """Exit with the code of a program that SIGPIPE has ended."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+        raise SystemExit(UNREAD)
+
+
+output, messages = _Output(), Console(stderr=True)
 
 
 PIPE_WIDTH = 240
@@ -39,6 +50,14 @@ PIPE_WIDTH = 240
 def print_line(text: object) -> None:
     """Print a text on standard output unbroken, without markup or highlighting."""
     output.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def print_text(text: str) -> None:
+    """Print a text on standard output as it is, of any number of lines."""
+    try:
+        typer.echo(text, nl=False)
+    except BrokenPipeError:
+        output.on_broken_pipe()
 
 
 def print_table(table: Table) -> None:

@@ -20,32 +20,31 @@ def run(  # noqa: PLR0917 - one option each
         Argument(help="The experiment: a TOML file, or a name of `fedkernel list experiments`; with --all a folder."),
     ],
     engine: Annotated[
-        str | None, Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
+        str | None, Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default as in the file.")
     ] = None,
     connection: Annotated[
-        str | None, Option(metavar="NAME", help="Engine superlink: which one of Flower's configuration.")
+        str | None, Option(metavar="NAME", help="With engine superlink: its name in Flower's configuration.")
     ] = None,
     overrides: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10.")
+        list[str] | None,
+        Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10; may be repeated."),
     ] = None,
     out: Annotated[
         Path | None, Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE if not local.")
     ] = None,
-    restart: Annotated[bool, Option(help="Delete the experiment in the output folder.")] = False,
+    restart: Annotated[bool, Option(help="First delete the experiment in the output folder.")] = False,
     every: Annotated[
-        bool, Option("--all", help="Run every experiment of the folder CONFIG, side by side, into one report.")
+        bool, Option("--all", help="Run all experiments of the folder CONFIG, side by side, into one report.")
     ] = False,
     jobs: Annotated[
         int | None,
-        Option(min=1, help="With --all: number of experiments at a time; by default the number of processors."),
+        Option(min=1, help="With --all: experiments at a time; by default the number of processors."),
     ] = None,
-    quick: Annotated[
-        bool, Option("--quick", help="A rehearsal of seconds, as the file's table \\[quick] says.")
-    ] = False,
+    quick: Annotated[bool, Option("--quick", help="Rehearse in seconds, with the file's table \\[quick].")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the forecast costs, and run nothing.")] = False,
     shape: Annotated[
         str | None,
-        Option(metavar="ROWSxCOLUMNS", help="With --dry-run: shape of each site's table, if sites hold them."),
+        Option(metavar="ROWSxCOLUMNS", help="With --dry-run: shape of each site's table, where sites hold them."),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -83,15 +82,14 @@ def run(  # noqa: PLR0917 - one option each
 
 
 def report(
-    folder: Annotated[Path, Argument(help="Output folder of an experiment.")],
+    folder: Annotated[Path, Argument(help="Output folder of an experiment, or of run --all.")],
     form: Annotated[
-        Format | None, Option("--format", help="Print the table so, and write nothing: csv has every figure in full.")
+        Format | None, Option("--format", help="Print the table alone, and write nothing; csv has all digits.")
     ] = None,
 ) -> None:
     """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.
 
-    Failed and unfinished runs are named, and are in no figure. With --format the table alone is on standard output, for
-    a document or another program.
+    Failed and unfinished runs are named, and are in no figure.
     """
     if commands.is_collection(folder):
         commands.report_folder(folder, form)
@@ -105,27 +103,24 @@ def report(
 
 def compare(  # noqa: PLR0917 - one option each
     a: Annotated[Path, Argument(metavar="A", help="Output folder of an experiment.")],
-    b: Annotated[Path, Argument(metavar="B", help="Output folder of the experiment to compare with.")],
+    b: Annotated[Path, Argument(metavar="B", help="Output folder to compare it with.")],
     metrics: Annotated[
         list[str] | None,
         Option(
             "--metric",
             metavar="NAME",
-            help="Metric to compare, by default the leading metric of their tables; may be repeated.",
+            help="Metric to compare, by default their tables' leading one; may be repeated.",
         ),
     ] = None,
     every: Annotated[bool, Option("--all", help="Compare all metrics.")] = False,
-    form: Annotated[
-        Format | None, Option("--format", help="Print the tables alone: csv has every figure in full.")
-    ] = None,
+    form: Annotated[Format | None, Option("--format", help="Print the tables alone; csv has all digits.")] = None,
     fail: Annotated[bool, Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
 ) -> None:
     """Compare the experiments in two output folders, A and B, method by method.
 
-    Methods of the same name are compared at the same values of swept parameters.
-
-    More than noise is a difference of means of over two standard errors: of the difference seed by seed where both have
-    the same seeds, else of the two means. With one seed any difference counts. Seconds never do.
+    Methods of the same name are compared at the same swept values. A difference of means is more than noise if it is
+    over two standard errors, taken seed by seed where both have the same seeds; with one seed any is. Seconds never
+    count.
     """
     differing = commands.compare_folders(a, b, metrics or [], form, every=every)
     if fail and differing:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import typer
 
 from fedkernel.experiments import report
-from fedkernel.experiments.commands.console import FAILED, print_line, print_status, print_table
+from fedkernel.experiments.commands.console import FAILED, print_line, print_status, print_table, print_text
 from fedkernel.experiments.config import Experiment, by_path
 from fedkernel.experiments.report import Format, Layout
 from fedkernel.experiments.results import Failure, Run, findings, in_order, recommendations, setting, summarise
@@ -80,7 +80,7 @@ def print_summaries(finished: Finished, form: Format) -> None:
     """Print the console's table in a format, or all figures as csv; missing runs are named on standard error."""
     summaries = summarise(finished.runs)
     if form is Format.csv:
-        typer.echo(report.as_csv(*report.in_full(summaries)), nl=False)
+        print_text(report.as_csv(*report.in_full(summaries)))
     else:
         print_layouts(form, [report.lay_out(summaries, finished.experiment.report.metric)])
     if finished.missing:
@@ -103,7 +103,7 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
     notes = [*_notes(sides), *(f"only in {side}: {_places_text(only)}" for side, only in unmatched if only)]
     rows = [row for table in (compared | costs).values() for row in table]
     if form is Format.csv:
-        typer.echo(report.as_csv(*report.compared_in_full(rows)), nl=False)
+        print_text(report.as_csv(*report.compared_in_full(rows)))
     else:
         names = f"A: {a}, B: {b}"
         tables = [report.metric_table(table, names) for table in compared.values() if table]
@@ -118,7 +118,7 @@ def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
     if form is not None:
         write = report.as_latex if form is Format.latex else report.as_markdown
         texts = [report.as_csv(table.headings, table.rows) if form is Format.csv else write(table) for table in tables]
-        typer.echo("\n".join(texts), nl=False)
+        print_text("\n".join(texts))
         return
     for table in tables:
         print_line(f"\n{table.title}")

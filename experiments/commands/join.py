@@ -28,18 +28,16 @@ def join(
     new: Annotated[
         Path | None,
         Option(
-            help="A file of rows that came after those of --data, with the same columns. With --take-models, models "
-            "that the server sends are applied to them; under serve --project, they are what is projected. Without it, "
-            "models of a server that asks nothing else are applied to --data."
+            help="File of later rows, with the columns of --data: serve --project projects them, and received models "
+            "are applied to them. Without it, models of a server that asks nothing else are applied to --data."
         ),
     ] = None,
     rehearse: Annotated[
         Path | None,
         Option(
             metavar="SCHEMA",
-            help="In place of --data: rows are made up as a schema says (`fedkernel check --schema`), the table "
-            "is not opened, and what is kept goes to the folder rehearsal in --out. Every study that the policy allows "
-            "is taken part in.",
+            help="In place of --data: made-up rows, by a schema (`fedkernel policy schema`). Results go to the folder "
+            "rehearsal in --out; every study that the policy allows is approved.",
         ),
     ] = None,
     tls: Annotated[Path | None, Option(help="The site's folder of `fedkernel certs`.")] = None,
@@ -49,72 +47,70 @@ def join(
         Path | None,
         Option(
             metavar="SCHEMA",
-            help="Join only if the table is as a file says that `fedkernel check --schema` writes or people do; its "
-            "columns are put into the order that they have there.",
+            help="Join only if the table fits a schema (`fedkernel check --schema`), whose order its columns get.",
         ),
     ] = None,
     id_key: Annotated[
         Path | None,
         Option(
-            help="A file with a secret of all sites, which the server lacks, to hash ids with; one of them makes it: "
-            "(umask 77; openssl rand -hex 32 > FILE)."
+            help="File with a secret of all sites, unknown to the server, to hash ids with. One site makes it: (umask "
+            "77; openssl rand -hex 32 > FILE)."
         ),
     ] = None,
     ids_without_key: Annotated[
-        bool, Option("--ids-without-key", help="Allow hashes of ids to leave that anybody can compute.")
+        bool,
+        Option("--ids-without-key", help="Let hashes of ids leave without that secret; ids can be guessed from them."),
     ] = False,
     identity: Annotated[
-        Path | None, Option(help="The site's key for letters to its peers and masked sums: `fedkernel identity`.")
+        Path | None, Option(help="The site's key for letters and masked sums: `fedkernel identity`.")
     ] = None,
-    pins: Annotated[
-        Path | None, Option(help='Its peers\' fingerprints, a TOML file with lines NAME = "FINGERPRINT".')
-    ] = None,
+    pins: Annotated[Path | None, Option(help='TOML file with peers\' fingerprints: NAME = "FINGERPRINT".')] = None,
     peers_without_pins: Annotated[
         bool,
         Option(
-            "--peers-without-pins", help="Write letters to any peer that the server names, perhaps the server itself."
+            "--peers-without-pins", help="Write letters to peers without pins, too, which may be the server itself."
         ),
     ] = False,
-    policy: Annotated[Path | None, Option(help="The site's policy: see `fedkernel policy init`.")] = None,
+    policy: Annotated[
+        Path | None,
+        Option(
+            help="The site's policy (`fedkernel policy init`), in place of --peers-without-pins, --share-rows, "
+            "--table-share, --allow, --given-seed and the options that begin with --min or --max."
+        ),
+    ] = None,
     approval: Annotated[
         str | None,
         Option(
             "--approve",
             metavar="ask|any|HASH",
-            help="Which studies to take part in: each that is approved at this terminal or by `fedkernel study "
-            "approve`, all that the policy allows, or one. By default what the policy says.",
+            help="Studies to take part in. ask: those approved at this terminal or by `fedkernel study approve`; any: "
+            "all that the policy allows; by default as the policy says.",
         ),
     ] = None,
-    share_rows: Annotated[
-        bool, Option("--share-rows", help="Allow raw rows to leave, if a method sends some.")
-    ] = False,
+    share_rows: Annotated[bool, Option("--share-rows", help="Let raw rows leave, if a method sends some.")] = False,
     table_share: Annotated[
         float | None,
         Option(
             help="Numbers that may leave in a run for each entry of the table, above 0; by default "
-            f"{TABLE_SHARE:g}. What a study takes: `fedkernel check FILE --study STUDY`."
+            f"{TABLE_SHARE:g}. A study's: `fedkernel check FILE --study STUDY`."
         ),
     ] = None,
     allow: Annotated[
         list[str] | None,
         Option(
             metavar="NAME",
-            help="A client to answer as, or a kernel, by its name or package.module:Class; again for more. By default, "
-            "those of fedkernel's clients that the job names.",
+            help="Client class or kernel that may be used, by name or package.module:Class; may be repeated. By "
+            "default fedkernel's that the study names.",
         ),
     ] = None,
     take_models: Annotated[
         bool,
         Option(
-            "--take-models", help="Keep models that the server sends, in the folder received of --out, and apply them."
+            "--take-models", help="Keep models that the server sends in the folder received of --out, and apply them."
         ),
     ] = False,
-    models_quota: Annotated[
-        int, Option(min=0, help="With --take-models: bytes of all files in received, at most.")
-    ] = QUOTA,
-    keep: Annotated[
-        bool, Option("--keep", help="Store all data that leave, in addition to the outbox in --out.")
-    ] = False,
+    models_quota: Annotated[int, Option(min=0, help="With --take-models: most bytes of all kept models.")] = QUOTA,
+    keep: Annotated[bool, Option("--keep", help="Store also all data that leave, in --out.")] = False,
     min_rows: Annotated[
         int | None, Option(min=1, help=f"Least number of rows to answer from; by default {site.MIN_ROWS}.")
     ] = None,
@@ -122,32 +118,32 @@ def join(
         int | None, Option(min=1, help=f"Least number of sites in a run; by default {site.MIN_SITES}.")
     ] = None,
     given_seed: Annotated[
-        bool, Option("--given-seed", help="Allow the server to choose the seed of draws from the rows, too.")
+        bool, Option("--given-seed", help="Let the server choose the seed even where rows are drawn by it.")
     ] = False,
     max_message: Annotated[
         int | None,
         Option(
             min=site.LEAST_MESSAGE,
             max=site.MOST_MESSAGE,
-            help="Largest message to or from this site in bytes, whatever the server allows; by default 2^30.",
+            help="Largest message to or from this site in bytes; by default 2^30.",
         ),
     ] = None,
     max_memory: Annotated[
         int | None,
-        Option(min=site.LEAST_MEMORY, help="Most bytes of memory for answering; by default half of the machine's."),
+        Option(min=site.LEAST_MEMORY, help="Most bytes of memory for answers; by default half of the machine's."),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        Option(help=f"Seconds for which a request may be computed, above 0; by default {site.USUAL_SECONDS:g}."),
+        Option(help=f"Most seconds for an answer, above 0; by default {site.USUAL_SECONDS:g}."),
     ] = None,
-    log: Annotated[Path | None, Option(help="File for the messages printed here, and the details of errors.")] = None,
+    log: Annotated[Path | None, Option(help="File for messages, and details of errors.")] = None,
     log_json: LogJSON = False,
     patience: Annotated[
         float,
         Option(
             min=0,
             callback=check_finite,
-            help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends.",
+            help="Seconds to look for the server, at first and whenever it is lost.",
         ),
     ] = grpc.SITE_PATIENCE,
     debug: Debug = False,

@@ -10,13 +10,12 @@ from shutil import get_terminal_size
 from textwrap import TextWrapper
 from typing import Annotated, Any, get_args
 
-import typer
 from typer import Argument
 
 import fedkernel
 from fedkernel import data, models, numerics
 from fedkernel.engines import ENGINES
-from fedkernel.experiments.commands.console import output
+from fedkernel.experiments.commands.console import output, print_text
 from fedkernel.experiments.config import shipped
 from fedkernel.ground import load_class, load_function, parse_toml, short_names
 
@@ -49,7 +48,7 @@ def list_(kind: Annotated[Kind, Argument(metavar="KIND", help=f"What to list: {'
     )
     for *cells, text in lines:
         fill.initial_indent = "".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        typer.echo(fill.fill(text) or fill.initial_indent.rstrip())
+        print_text(f"{fill.fill(text) or fill.initial_indent.rstrip()}\n")
 
 
 def _lines(kind: Kind) -> list[tuple[str, ...]]:  # noqa: PLR0911 - one for each kind
@@ -57,7 +56,9 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:  # noqa: PLR0911 - one for each
         sets = data.available()
         return [(it.name, it.kind, " x ".join(map(str, it.shape or ())), it.note) for it in sets]
     if kind is Kind.metrics:
-        functions = {name: load_function(name, "metrics", "metric") for name in short_names("metrics")}
+        hidden = models.namesakes(models.METRICS)  # to be named by their addresses
+        names = [hidden.get(name, name) for name in short_names("metrics")]
+        functions = {name: load_function(name, "metrics", "metric") for name in names}
         metrics = [*models.METRICS.values(), *map(models.metric_of, functions)]
         meanings = [metric.meaning or _first_line(functions[metric.name]) for metric in metrics]
         return [(its.name, its.better or "", its.unit, what) for its, what in zip(metrics, meanings, strict=True)]

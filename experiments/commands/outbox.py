@@ -74,7 +74,7 @@ def verify(
 ) -> None:
     """Check that the outbox is complete and unchanged, and that the server counts no more than left.
 
-    Missing lines at the end show only against a server's result, or a last SHA-256 that was written down.
+    Missing last lines show only against a server's result, or a last SHA-256 that was written down.
     """
     if (against is None) != (client is None):
         raise InputError("--against RESULT and --client NUMBER go together, but one is missing")

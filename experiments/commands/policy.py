@@ -35,7 +35,7 @@ TEMPLATE = Path(__file__).with_name("policy.toml")
 def init(
     path: Annotated[Path, Argument(metavar="POLICY", help="The file to write.")] = Path("site.toml"),
     study: Annotated[
-        Path | None, Option(metavar="STUDY", help="Allow a study's replies only, as often and as large.")
+        Path | None, Option(metavar="STUDY", help="Allow only a study's replies, as often and as large.")
     ] = None,
     shape: Annotated[
         str | None,
@@ -77,13 +77,12 @@ def explain(
         str | None, Option(metavar="ROWSxCOLUMNS", help="In place of --data: size of the site's table.")
     ] = None,
     out: Annotated[
-        Path | None, Option(help="The folder that the site joins with: earlier departures count, too.")
+        Path | None, Option(help="The folder that the site joins with: what has left before counts, too.")
     ] = None,
 ) -> None:
     """Check a study against each rule of a policy, before anything connects; exit code 2 if one refuses.
 
-    With the table, or its size: also limits of floats and guards that depend on the number of rows. "open" is decided
-    by the run.
+    With the table or its size, limits and guards that depend on it are checked, too. "open" is decided by the run.
     """
     read, policy = commands.read_study(study), site.read_policy(path)
     if data is not None and shape is not None:

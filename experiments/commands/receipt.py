@@ -31,7 +31,7 @@ def verify(
         list[Path], Argument(metavar="FILES", exists=True, dir_okay=False, help="Receipts, of any sites and runs.")
     ],
     study: Annotated[
-        Path | None, Option(help="Their study: its .json, or the experiment; of masked sums it lists the sites' keys.")
+        Path | None, Option(help="Their study, its .json or the experiment; with masked sums it has the sites' keys.")
     ] = None,
     out: Annotated[
         Path | None, Option(metavar="OUT", help="The site's folder, to whose outbox the receipts must belong.")
@@ -39,7 +39,7 @@ def verify(
 ) -> None:
     """Check the signatures of receipts, and add them up; exits with 1 if anything contradicts.
 
-    Numbers for each entry of a site's table add up over its runs, and so do epsilon and delta (basic composition).
+    A site's numbers for each entry, epsilon and delta add up over its runs.
     """
     receipts, read = fedkernel.site.read_receipts(files), None if study is None else commands.read_study(study)
     runs = [] if read is None else read.runs

@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any
 
-from typer import echo
+from fedkernel.experiments.commands.console import print_text
 
 
 def schema_of_experiments() -> dict[str, Any]:
@@ -37,6 +37,7 @@ def _described(docstring: str) -> tuple[str, dict[str, str]]:
 def schema() -> None:
     """Print the JSON schema of experiments' TOML files, for editors.
 
-    An editor with taplo (Even Better TOML) reads it from the file that line 1 names: #:schema ./fedkernel.schema.json
+    Saved as fedkernel.schema.json, it serves editors with taplo (Even Better TOML) if an experiment's first line is:
+    #:schema ./fedkernel.schema.json
     """
-    echo(json.dumps(schema_of_experiments(), indent=2))
+    print_text(f"{json.dumps(schema_of_experiments(), indent=2)}\n")

@@ -29,7 +29,7 @@ Insecure = Annotated[bool, Option("--insecure", help="Plaintext, on loopback onl
 
 
 def certs(  # noqa: PLR0917 - one option each
-    folder: Annotated[Path, Argument(help="Folder of the authority, new or existing; it gets a folder for each name.")],
+    folder: Annotated[Path, Argument(help="Folder of the authority, new or existing; each name gets a folder in it.")],
     server: Annotated[
         list[str] | None, Option(metavar="HOST", help="Host name or address of the server; may be repeated.")
     ] = None,
@@ -38,8 +38,8 @@ def certs(  # noqa: PLR0917 - one option each
         float | None,
         Option(
             metavar="DAYS",
-            help=f"For how many days the certificates are valid, above 0 and {grpc.AUTHORITY_DAYS} at most; by default "
-            f"{grpc.DAYS}, with --renew-expiring as many as before.",
+            help=f"Days of validity, above 0 and {grpc.AUTHORITY_DAYS} at most; by default {grpc.DAYS}, with "
+            "--renew-expiring as many as before.",
         ),
     ] = None,
     renew: Annotated[bool, Option("--renew", help="Replace existing certificates, and their keys.")] = False,
@@ -49,12 +49,12 @@ def certs(  # noqa: PLR0917 - one option each
             "--renew-expiring",
             metavar="DAYS",
             min=0,
-            help="Renew each certificate that ends within so many days, with its name, hosts and key.",
+            help="Renew certificates that end within so many days, with the same names, hosts and keys.",
         ),
     ] = None,
     revoked: Annotated[
         list[str] | None,
-        Option("--revoke", metavar="NAME", help="Site whose certificate is no longer accepted; may be repeated."),
+        Option("--revoke", metavar="NAME", help="Site to accept no longer; may be repeated."),
     ] = None,
 ) -> None:
     """Make, renew or revoke certificates of a server and its sites, signed by your own authority."""
@@ -86,7 +86,7 @@ def identity(
     name: Annotated[str, Option(help="The site's name.")] = "NAME",
     public: Annotated[
         bool,
-        Option("--public", help="Print the public keys, for a study of masked sums, in place of the fingerprint."),
+        Option("--public", help="Print the public keys, for a study of masked sums, not the fingerprint."),
     ] = False,
 ) -> None:
     """Make a site's key for letters and masked sums, and print its fingerprint for other sites' pins."""
@@ -107,18 +107,17 @@ def serve(  # noqa: PLR0917 - one option each
     tls: Annotated[Path | None, Option(help="The server's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
     overrides: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a value of the configuration.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a value, as run --set does.")
     ] = None,
     out: Annotated[Path | None, Option(help="Output folder; by default runs/NAME.")] = None,
-    restart: Annotated[bool, Option(help="Delete the experiment in the output folder.")] = False,
+    restart: Annotated[bool, Option(help="First delete the experiment in the output folder.")] = False,
     patience: Annotated[
         float,
         Option(
             min=0,
             callback=check_finite,
-            help="Seconds that a site may be gone before the run fails or, with a quorum, goes on without it; "
-            "counted from when that shows: at once where its process ends, after 40 to 60 s where it hangs or its "
-            "network is cut.",
+            help="Seconds to wait for a lost site before the run fails or, with a quorum, goes on without it. A loss "
+            "shows at once if the process ends, after 40 to 60 s if it hangs or its network is cut.",
         ),
     ] = grpc.SERVER_PATIENCE,
     mend: Annotated[
@@ -126,34 +125,38 @@ def serve(  # noqa: PLR0917 - one option each
         Option(
             min=0,
             callback=check_finite,
-            help="Seconds for which a site that was sent away, since its table or files do not fit the first run, is "
-            "waited for to join again with these mended; the other sites wait, too.",
+            help="Seconds for a site whose table or files do not fit the first run to mend them and join again; the "
+            "others wait.",
         ),
     ] = grpc.REPAIR_SECONDS,
     set_aside: Annotated[
         int,
-        Option(metavar="K", min=0, help="Try no run with a site with which K runs in a row have failed; 0: try all."),
+        Option(
+            metavar="K",
+            min=0,
+            help="Skip further runs that need a site by whose fault K in a row have failed; 0: never.",
+        ),
     ] = 0,
     max_message: Annotated[
         int,
         Option(
             min=1,
             max=grpc.MAX_MESSAGE_BYTES,
-            help="Largest message to or from any site in bytes; each site has a limit of its own, too.",
+            help="Largest message to or from any site in bytes; each site has its own limit.",
         ),
     ] = grpc.MAX_MESSAGE_BYTES,
     project: Annotated[
-        bool, Option("--project", help="Project rows that are new at the sites (join --new) onto what a run found.")
+        bool, Option("--project", help="Project the sites' new rows (join --new) onto the result of a run.")
     ] = False,
     run: Annotated[
-        str | None, Option(help="With --project: the run, such as groups__seed=0, where the folder has several.")
+        str | None, Option(help="With --project: the run, such as groups__seed=0, if there are several.")
     ] = None,
     name: Annotated[str, Option(help="With --project: name of the new rows, such as week-14.")] = "new",
     to_sites: Annotated[
         bool,
         Option(
             "--to-sites/--coordinator-only",
-            help="With --project: whether sites get the coordinates, too; by default they do.",
+            help="With --project: whether sites get their coordinates; by default they do.",
         ),
     ] = True,
     log_json: LogJSON = False,
@@ -161,15 +164,15 @@ def serve(  # noqa: PLR0917 - one option each
         str | None,
         Option(
             metavar="[HOST:]PORT",
-            help="Serve counters for Prometheus, by plain HTTP at 127.0.0.1 unless a host is named: sites, rounds, "
-            "bytes, seconds, refusals. Needs the extra metrics.",
+            help="Serve counters of sites, rounds, bytes, seconds and refusals for Prometheus, by plain HTTP, at "
+            "127.0.0.1 by default. Needs fedkernel\\[metrics].",
         ),
     ] = None,
     debug: Debug = False,
 ) -> None:
     """Wait until all sites have joined, run an experiment with them, and write its report.
 
-    With --project: have them project new rows; the server writes all coordinates, and each site its own.
+    With --project, the sites project new rows instead, and the server writes all coordinates.
     """
     with server_log(log_json), report_errors(debug):
         secured = read_tls_of(tls, insecure, listen, "server", print_status)

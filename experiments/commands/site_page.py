@@ -15,21 +15,19 @@ from fedkernel.ground import InputError
 def show(
     out: Annotated[
         Path,
-        Argument(metavar="OUT", help="The folder that the site joined with, or that of a simulated run or experiment."),
+        Argument(metavar="OUT", help="The folder that the site joined with, or of a simulated run or experiment."),
     ],
     *,
-    data: Annotated[Path | None, Option(metavar="FILE", help="The site's own table, as for join.")] = None,
+    data: Annotated[Path | None, Option(metavar="FILE", help="The site's own table.")] = None,
     reading: ReadingOptions,
-    model: Annotated[
-        Path | None, Option(metavar="FILE", help="Model file, in place of the one that the site received.")
-    ] = None,
+    model: Annotated[Path | None, Option(metavar="FILE", help="Model file, in place of the received one.")] = None,
     run: Annotated[str | None, Option(help="Show this run only.")] = None,
     page: Annotated[Path | None, Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
     open_: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.
 
-    Nothing of it leaves: the page is one file on this machine, and needs no other.
+    The page is one file, which stays on this machine.
     """
     options = vars(reading) | vars(reading.form)
     if data is None and (named := [name for name, value in options.items() if value and name != "form"]):

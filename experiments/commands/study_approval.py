@@ -25,7 +25,7 @@ def show_(
     out: Annotated[Path | None, Option(help="Write the study to this file, for the sites.")] = None,
     overrides: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Change a value of the experiment, as serve --set does."),
+        Option("--set", metavar="KEY=VALUE", help="Change a value, as serve --set does."),
     ] = None,
     shape: Shape = None,
 ) -> None:
@@ -45,15 +45,13 @@ def show_(
 def approve_(
     study: Annotated[
         str,
-        Argument(
-            metavar="STUDY", help="Its .json, as `fedkernel study show` has shown it, or its hash, all 64 digits."
-        ),
+        Argument(metavar="STUDY", help="Its .json, or all 64 digits of its hash."),
     ],
     out: Annotated[Path, Option(help="The folder that the site joins with.")],
     shape: Shape = None,
     table_share: Annotated[
         float | None,
-        Option(help="Numbers that may leave in each run for each entry of the table, in place of the policy's."),
+        Option(help="Numbers that may leave in each run for each entry, in place of the policy's."),
     ] = None,
 ) -> None:
     """Approve a study: a site that joins with this folder takes part in it."""

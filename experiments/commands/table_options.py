@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedkernel.data import SiteFile
 
 File = Annotated[Path, Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
-Id = Annotated[str | None, Option("--id", help="Column of row ids; kept out of the table.")]
+Id = Annotated[str | None, Option("--id", help="Column of row ids, kept out of the table.")]
 Drop = Annotated[list[str] | None, Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
 
 
@@ -22,9 +22,9 @@ Drop = Annotated[list[str] | None, Option(metavar="COLUMN", help="Column to leav
 class FormatOptions:
     """Options for the format of a file."""
 
-    delimiter: Annotated[
-        str | None, Option(help="Separator of values in a .csv file, such as ; or tab; by default guessed.")
-    ] = None
+    delimiter: Annotated[str | None, Option(help="Separator in a .csv file, such as ; or tab; by default guessed.")] = (
+        None
+    )
     decimal: Annotated[str | None, Option(help="Decimal sign in a .csv file, . or ,; by default guessed.")] = None
     encoding: Annotated[
         str | None, Option(help="Encoding of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
@@ -43,9 +43,9 @@ class ReadingOptions:
         list[str] | None, Option(metavar="COLUMN", help="Column of labels, kept out of the table; may be repeated.")
     ] = None
     drop: Drop = None
-    columns: Annotated[
-        str | None, Option(help="Names of the table's columns, separated by commas; by default all others.")
-    ] = None
+    columns: Annotated[str | None, Option(help="The table's columns, separated by commas; by default all others.")] = (
+        None
+    )
     form: FormatOptions = FormatOptions()
 
     def of(self, path: Path) -> "SiteFile":

@@ -15,6 +15,7 @@ from fedkernel.experiments.claims import AnyCheck
 from fedkernel.experiments.config.sections import (
     STRICT,
     Data,
+    FileForm,
     Method,
     Paper,
     ReportOptions,
@@ -23,7 +24,7 @@ from fedkernel.experiments.config.sections import (
     data_fields,
     refuse_repetition,
 )
-from fedkernel.ground import InputError, Precision, Sums, explain, resolve_address
+from fedkernel.ground import InputError, Precision, Sums, distinct_names, explain, resolve_address
 from fedkernel.protocol import Privacy, check_covered
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
@@ -243,6 +244,11 @@ class Experiment(pydantic.BaseModel):
         return self.partition.clients or next((len(parts) for parts in lists if parts is not None), None)
 
     @property
+    def file_names(self) -> list[str]:
+        """Names of the clients' files; empty without files."""
+        return distinct_names(self.data.shards) if isinstance(self.data, Shards) else []
+
+    @property
     def metrics(self) -> list[str]:
         """Metrics that the report or a claim names."""
         named = [self.report.metric, *self.report.also, *(getattr(claim, "metric", None) for claim in self.claim)]
@@ -283,6 +289,7 @@ class Experiment(pydantic.BaseModel):
             experiment = cls.model_validate(table)
         except pydantic.ValidationError as error:
             inner = {"data": data_fields(table.get("data")), "report": list(ReportOptions.model_fields)}
+            inner["data.forms.*"] = list(FileForm.model_fields)
             for section, kind in (("partition", PartitionSpec), ("prepare", Prepare)):
                 inner[section] = [field.name for field in dataclasses.fields(kind)]
             finding = explain(error, list(cls.model_fields), validated=table, inner=inner)

@@ -13,7 +13,7 @@ import pydantic
 from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.experiments.claims.checks import Measured
-from fedkernel.ground import shortened
+from fedkernel.ground import listed, shortened
 from fedkernel.models import check_metric
 from fedkernel.wire import MOST_SITES
 
@@ -95,6 +95,14 @@ class Shards(_ReadingOptions):
     missing: Literal["drop", "refuse"] = "drop"
     forms: dict[str, FileForm] = pydantic.Field(default_factory=dict)
 
+    @pydantic.field_validator("forms", mode="before")
+    @classmethod
+    def _are_of_files(cls, forms: Any) -> Any:
+        for name in FileForm.model_fields:
+            if isinstance(forms, Mapping) and not isinstance(forms.get(name, {}), Mapping):
+                raise ValueError(f'{name} is of one file; allowed: its table, [data.forms."FILE"], with {name}')
+        return forms
+
     def __hash__(self) -> int:
         return hash((*self.shards, self.missing))  # of a list there is none
 
@@ -119,7 +127,9 @@ class Shards(_ReadingOptions):
         _ = self.files  # refuses options that contradict each other
         paths = [match for file in self.shards for match in _matches(absolute(file))]
         if others := [file for file in self.forms if absolute(file) not in paths]:
-            raise ValueError(f"forms has {others[0]!r}, which is none of the files in shards; allowed: one of these")
+            raise ValueError(
+                f"forms has {others[0]!r}, which is none of the files in shards; allowed: {listed(self.shards)}"
+            )
         forms = {absolute(file): form for file, form in self.forms.items()}
         return self.model_copy(update={"shards": paths, "forms": forms})
 

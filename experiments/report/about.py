@@ -102,7 +102,8 @@ def _steps(prepare: Prepare, experiment: Experiment, dropped: Sequence[int]) -> 
         yield f"logarithms of {_names(prepare.log)}"
     yield MISSING[prepare.missing] + (", each with a column that says where" if prepare.indicator else "")
     if sum(dropped):
-        each = ", ".join(f"{count(rows)} at client {client}" for client, rows in enumerate(dropped) if rows)
+        named = zip(experiment.file_names, dropped, strict=False)
+        each = ", ".join(f"{count(rows)} at {file}" for file, rows in named if rows)
         yield f"so left out: {each}"
     if isinstance(prepare.scale, dict):
         units = (f"{name} ({center:g}, {unit:g})" for name, (center, unit) in prepare.scale.items())

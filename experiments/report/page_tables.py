@@ -2,12 +2,29 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fedkernel.experiments.report.cells import NOT_APPLICABLE, count, settings, swept_of, with_spread, writer, written
+from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.report.cells import (
+    NOT_APPLICABLE,
+    count,
+    seconds,
+    settings,
+    swept_of,
+    with_spread,
+    writer,
+    written,
+)
 from fedkernel.experiments.results import RowPicture, Run, Summary, setting
+from fedkernel.ground import InputError, load_class
+from fedkernel.kernel_width import WidthClient
 from fedkernel.models import MAIN_METRIC, metric_of
+from fedkernel.peers import CarriesLetters
+from fedkernel.preparing import PrepareClient
+from fedkernel.protocol import Reply, Summed
+from fedkernel.strategy import KernelStrategy
 
 TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
 SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
@@ -89,6 +106,50 @@ def _sizes_by_site(run: Run) -> list[dict[str, float]]:
                 site = re.search(r"site '(.+)'", match[2])
                 clusters.setdefault(match[1], {})[site[1] if site else match[2]] = number
     return sorted(clusters.values(), key=lambda own: -sum(own.values()))
+
+
+def phase_rows(s: Summary, runs: Sequence[Run], experiment: Experiment) -> list[list[str]]:
+    """Return each phase with the replies that left the sites, their number and floats, seconds and share of the run.
+
+    `runs`: those of the summary, whose means are taken.
+    """
+    whole, replies = max(s.seconds.mean, sum(spread.mean for spread in s.phases.values())), _reply_types(s.method)
+    rows = []
+    for phase, spread in s.phases.items():
+        rounds = [row for run in runs for row in run.history if row.phase == phase]
+        times, floats, raw = (
+            sum(getattr(row, name) for row in rounds) / len(runs) for name in ("clients", "floats_up", "rows_up")
+        )
+        left = [NOT_APPLICABLE] * 4
+        if floats:
+            reply = replies.get(phase)
+            named = NOT_APPLICABLE if reply is None else reply.__name__
+            left = [named, count(times), count(floats), _form(reply, raw, experiment)]
+        rows.append([phase, *left, with_spread(spread, seconds), f"{spread.mean / whole:.0%}" if whole else "–"])
+    return rows
+
+
+def _reply_types(method: str) -> dict[str, type[Reply]]:
+    """Return the types of replies by phase; empty if the method cannot be imported here."""
+    with suppress(InputError):
+        pair: type[KernelStrategy[Any]] = load_class(method, KernelStrategy, "pairs", "method")
+        clients = (PrepareClient, WidthClient, pair.client)
+        return {request.__name__: request.reply_type for client in clients for request in client.answers}
+    return {}
+
+
+def _form(reply: type[Reply] | None, rows: float, experiment: Experiment) -> str:
+    """Return the form of a phase's replies: raw rows, letters, sums, or each site's own."""
+    if rows:
+        return f"with {count(rows)} raw rows"
+    if reply is None:
+        return NOT_APPLICABLE
+    if issubclass(reply, CarriesLetters):
+        return "letters sealed for peers"
+    if not issubclass(reply, Summed):
+        return "each site's own"
+    masked = ", masked" if experiment.sums == "masked" else ""
+    return f"summed{masked}{', with noise' if experiment.privacy is not None else ''}"
 
 
 def shown(s: Summary, name: str) -> str:

@@ -11,15 +11,21 @@ from fedkernel.experiments.claims import Claim
 from fedkernel.experiments.config import Experiment
 from fedkernel.experiments.report.about import data_lines, metric_lines, receipt_lines
 from fedkernel.experiments.report.cells import (
-    NOT_APPLICABLE,
     count,
     seconds,
     settings,
     short_names,
     swept_of,
-    with_spread,
 )
-from fedkernel.experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
+from fedkernel.experiments.report.page_tables import (
+    SIZES,
+    TRAFFIC,
+    answer_tables,
+    cost_tables,
+    phase_rows,
+    shown,
+    size_rows,
+)
 from fedkernel.experiments.report.table_formats import Layout
 from fedkernel.experiments.report.templates import render
 from fedkernel.experiments.results import Failure, Run, Summary
@@ -124,7 +130,11 @@ def write_report(
         failed=failed,
         missing_values=missing_values if options.plots else [],
         swept=swept,
-        phases=[(s.name, settings(s.point, swept), _phases(s)) for s in summaries if s.phases],
+        phases=[
+            (s.name, settings(s.point, swept), phase_rows(s, same, experiment))
+            for s, same in zip(summaries, results.by_setting(runs).values(), strict=True)
+            if s.phases
+        ],
         claims=claims,
         environment=environment or {},
     )
@@ -138,15 +148,6 @@ def metric_names(summaries: Sequence[Summary], preferred: str | None) -> tuple[l
     ranks = {name: rank for rank, name in enumerate(results.LEADING)}
     others = sorted(having, key=lambda name: (not metric_of(name).leads, ranks.get(name, len(ranks)), -having[name]))
     return [leading] if leading else [], [name for name in others if name != leading]
-
-
-def _phases(s: Summary) -> list[tuple[str, str, str]]:
-    """List each phase with its seconds and share of the run."""
-    whole = max(s.seconds.mean, sum(spread.mean for spread in s.phases.values()))
-    return [
-        (phase, with_spread(spread, seconds), f"{spread.mean / whole:.0%}" if whole else NOT_APPLICABLE)
-        for phase, spread in s.phases.items()
-    ]
 
 
 def _repeated(summaries: Iterable[Summary]) -> bool:

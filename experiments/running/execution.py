@@ -32,6 +32,8 @@ from fedkernel.models import (
     compute_metrics,
     load_model,
     mean_over_clients,
+    metric_of,
+    namesakes,
     save_model,
 )
 from fedkernel.protocol.forecast import table_share
@@ -233,28 +235,40 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     if shards:  # else the sites hold the data
         metrics |= strategy.judge(result, shards, reference)
         metrics |= compute_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
+    figures: dict[str, float] = {}  # of every method's runs
     if members := cohort(run.tables):
-        metrics["table_share"] = table_share(result.ledger.floats_by_reader(), members)
+        figures["table_share"] = table_share(result.ledger.floats_by_reader(), members)
     if reference is not None:
         _add_errors(history, strategy.judge_steps(result, shards, reference))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
     if labels and run.classes is not None:
-        metrics |= compare_classes(np.concatenate(labels), np.concatenate(run.classes))
+        figures |= compare_classes(np.concatenate(labels), np.concatenate(run.classes))
+    figures |= _per_iteration(history)
     # the clients' computing seconds on separate machines: the slowest client's, summed over rounds
-    parallel = sum(row.get("slowest_seconds", 0.0) for row in history)
+    figures["parallel_seconds"] = float(sum(row.get("slowest_seconds", 0.0) for row in history))
     phases: dict[str, float] = {}
     for row in result.history:
         phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
     return Run(
         **_common_fields(run),
-        metrics=dict(metrics | _per_iteration(history) | {"parallel_seconds": float(parallel)}),
+        metrics=dict(metrics | figures),
         **result.ledger.totals(),
         seconds=result.seconds,
         phases=phases,
         history=history,
         model=f"results/{run.id}/model.npz",
-        findings=[*result.findings, *unmeasured, *_label_findings(run)],
+        findings=[*result.findings, *unmeasured, *_label_findings(run), *_name_findings(run, metrics, figures)],
     )
+
+
+def _name_findings(run: Planned, own: Mapping[str, float], figures: Mapping[str, float]) -> list[str]:
+    """Return a warning for each figure or metric that is hidden by a registered one of its name."""
+    taken = [name for name in own if name in figures or metric_of(name).counted]
+    pair, named = type(run.strategy).__name__, namesakes(run.point.experiment.metrics)
+    return [
+        *(f"{name} is the one of fedkernel list metrics; {pair}'s own is hidden until it is renamed" for name in taken),
+        *(f"{name} is the one of fedkernel list metrics; {own} is by its address only" for name, own in named.items()),
+    ]
 
 
 def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:

@@ -277,7 +277,7 @@ def _planned_run(kind: str, method: Method, point: Point, seed: int, widths: Wid
     baseline = Baseline(method.method, parameters) if kind == "baseline" else None
     strategy = strategy_of(method.method, parameters, "method") if baseline is None else baseline.strategy
     if shards:
-        strategy.check_cohort(cohort(shards))
+        strategy.check_cohort(cohort(shards, experiment.file_names))
         if baseline is not None:
             baseline.check(shards)
     shapes = tuple((shard.shape[0], shard.shape[1]) for shard in shards)
@@ -308,8 +308,9 @@ def _check_data(
         )
     sparse = [number for number, shard in enumerate(shards) if not isinstance(shard, np.ndarray)]
     if sparse and pair.client.table is KernelClient.table:
+        whose = dict(enumerate(experiment.file_names)).get(sparse[0], f"the data of client {sparse[0]}")
         raise InputError(
-            f"the data of client {sparse[0]} is sparse, but {method.method} takes dense rows only; "
+            f"{whose} is sparse, but {method.method} takes dense rows only; "
             "allowed: data.sparse = false, or files of dense tables"
         )
 

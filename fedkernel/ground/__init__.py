@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         ShareableError,
         and_more,
         client_label,
+        distinct_names,
         format_duration,
         listed,
         one_line,

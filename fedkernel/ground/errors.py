@@ -1,6 +1,7 @@
 """Errors for users: one sentence each, with the fault and the allowed values."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import Self
 
 
@@ -129,6 +130,14 @@ def format_duration(seconds: float) -> str:
 def client_label(client: int, site: str | None) -> str:
     """Format a client's number and, if known, its site's name."""
     return f"client {client}" if site is None else f"client {client} (site {site!r})"
+
+
+def distinct_names(paths: Sequence[str]) -> list[str]:
+    """Return files' names for texts, each with as many of its folders as tell all of them apart."""
+    parts = [PurePath(path).parts for path in paths]
+    longest = max(map(len, parts), default=1)
+    most = next((n for n in range(1, longest) if len({own[-n:] for own in parts}) == len(parts)), longest)
+    return [str(PurePath(*own[-most:])) for own in parts]
 
 
 def row_of_file(position: int, header: int = 1) -> str:

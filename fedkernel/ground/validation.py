@@ -90,7 +90,7 @@ def explain(
     - `fields`: allowed names, for positional arguments and for hints on unknown names.
     - `quote`: whether to quote the value; arrays are never quoted.
     - `validated`: the fields' values, by which pydantic's own names, such as a union's tags, are left out of the path.
-    - `inner`: allowed names in inner tables, by the table's name.
+    - `inner`: allowed names in inner tables, by the table's path, which may end in * for any name.
     """
     findings = error.errors(include_url=False)
     finding = _most_helpful(findings)
@@ -100,7 +100,8 @@ def explain(
     if kind in MISSING:
         return _required(where, finding["loc"])
     if kind in UNKNOWN:
-        known = fields if len(where) == 1 else (inner or {}).get(where[0], ()) if len(where) == 2 else ()
+        tables = (".".join(where[:-1]), ".".join([*where[:-2], "*"]))
+        known = fields if len(where) == 1 else next((inner[table] for table in tables if inner and table in inner), ())
         return unknown_name(path, known)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         name, tag = finding["ctx"]["discriminator"].strip("'"), finding["ctx"].get("tag")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         compute_metrics,
         is_user_defined,
         metric_of,
+        namesakes,
     )
 else:
     __getattr__, __all__ = lazily(__name__)

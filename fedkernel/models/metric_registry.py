@@ -237,8 +237,13 @@ def check_metric(name: str, *, counted: bool = False) -> str:
 
 
 def is_user_defined(name: str) -> bool:
-    """Return whether a metric is user-defined, by its address or entry point."""
-    return ":" in name or name in short_names("metrics")
+    """Return whether a metric is user-defined, by its address or entry point; a built-in one's name is no user's."""
+    return name not in METRICS and (":" in name or name in short_names("metrics"))
+
+
+def namesakes(named: Iterable[str]) -> dict[str, str]:
+    """Return the addresses of other packages' metrics that are hidden by built-in ones, by the names among `named`."""
+    return {name: address for name, address in short_names("metrics").items() if name in METRICS and name in named}
 
 
 def compute_metrics(

@@ -436,7 +436,7 @@ def _validated(value: Any) -> Kernel:
     if isinstance(value, Kernel):
         return value
     if not isinstance(value, Mapping):
-        raise PydanticKnownError("model_attributes_type")
+        raise ValueError(f"{value!r} is no kernel; allowed: a name such as 'rbf', or a table with its type")
     fields = dict(value)
     tag = fields.pop("type", None)
     if tag is None:

@@ -69,10 +69,10 @@ class Topology:
         """Refuse parameters of other kinds, and kinds without the parameter that they need."""
         for name, kind in _USED_BY.items():
             if getattr(self, name) is not None and self.kind != kind:
-                raise InputError(f"graph: {name} belongs to kind = {kind!r}, but kind = {self.kind!r}")
+                raise InputError(f"{name} belongs to kind = {kind!r}, but kind = {self.kind!r}")
         needed = _NEEDED.get(self.kind)
         if needed and getattr(self, needed) is None:
-            raise InputError(f"graph: kind = {self.kind!r} needs {needed}")
+            raise InputError(f"kind = {self.kind!r} needs {needed}")
 
 
 def _table_of(value: Any) -> Any:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,8 @@ class PrepareClient(KernelClient):
         """Count and sum each column's values; log columns without any value at this site."""
         numbers = self._numbers(ask.names)
         for position in np.flatnonzero(~np.isfinite(numbers).any(axis=0)).tolist() if len(numbers) else ():
-            text = "%s: this site (client %d) has no value; all cells are filled from the other sites' values"
-            log.warning(text, ask.names[position], self.client)
+            text = "%s: %s has no value; all cells are filled from the other sites' values"
+            log.warning(text, ask.names[position], self._here)
         return Cells(counts=_counts(numbers), sums=np.nansum(numbers, axis=0))
 
     def sum_squares(self, ask: SumSquares) -> Squares:
@@ -86,7 +87,7 @@ class PrepareClient(KernelClient):
         """Compare the columns with all other sites'; log columns that differ."""
         reply = differences(self._numbers(ask.names), ask)
         for position, mean, spread in zip(reply.columns, reply.means.tolist(), reply.spreads.tolist(), strict=True):
-            log.warning("%s", site_sentence(f"this site (client {self.client})", ask.names[position], mean, spread))
+            log.warning("%s", site_sentence(self._here, ask.names[position], mean, spread))
         return reply
 
     def count_below(self, ask: CountBelow) -> CellsBelow:
@@ -125,6 +126,11 @@ class PrepareClient(KernelClient):
         """Prepare the table by its own statistics, since other sites have other columns."""
         with self._row_errors_logged():
             return self._set_preparation(fitted(self.prepare.within(self.X.names), self.X))
+
+    @property
+    def _here(self) -> str:
+        """Name of this site for its log: with its table's file, or its place among the shards."""
+        return f"this site ({Path(self.X.title).name})"
 
     def _has_larger(self, bound: float) -> bool:
         return any(bool((np.abs(column) > bound).any()) for column in self.X.columns.values() if not is_text(column))

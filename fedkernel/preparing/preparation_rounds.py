@@ -77,7 +77,7 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
             fill = (yield from quantiles(numeric, (0.5,), moments))[:, 0]
         scaled = yield from _scaling(prepare, numeric, rows, moments, fill)
     settle = messages.TakePreparation(names=names, flagged=flags, fill=fill, center=scaled.center, scale=scaled.scale)
-    drifted = {f"{finding.column} at client {finding.client}": finding.ratio for finding in drifting}
+    drifted = {f"{finding.column} at {finding.site}": finding.ratio for finding in drifting}
     sizes = yield from to_all(settle, **drifted)
     preparation = Preparation(prepare, names, fill, *scaled, flags)
     members = [

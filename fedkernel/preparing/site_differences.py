@@ -88,7 +88,7 @@ class Finding(NamedTuple):
     """Column of a site that differs from the others'; `ratio`: of the means or, if similar, standard deviations."""
 
     column: str
-    client: int
+    site: str
     ratio: float
     text: str
 
@@ -109,7 +109,7 @@ def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[
         ):
             if gain >= LEAST_GAIN_SHARE * largest[place]:
                 ratio, text = coordinator_sentence(printable(names[place]), member.label, mean, spread)
-                named.append(Finding(names[place], member.client, ratio, text))
+                named.append(Finding(names[place], member.label, ratio, text))
     return named
 
 

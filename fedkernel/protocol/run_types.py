@@ -25,6 +25,7 @@ class Member:
     - `sampled`: largest number of its rows that may be sampled into a coreset; None: any.
     - `raw_columns`: columns of its own table, if `columns` are those of a prepared one.
     - `left`: numbers that left it before the method began, for its preparation and widths.
+    - `file`: name of a simulated site's file.
     """
 
     client: int
@@ -38,6 +39,7 @@ class Member:
     sampled: int | None = None
     raw_columns: int | None = None
     left: int = 0
+    file: str | None = None
 
     @property
     def entries(self) -> int:
@@ -46,8 +48,8 @@ class Member:
 
     @property
     def label(self) -> str:
-        """Number of the client, and name of its site if known, for texts."""
-        return client_label(self.client, self.site)
+        """Name of the client's file if known, or its number, and name of its site if known, for texts."""
+        return self.file or client_label(self.client, self.site)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ def join(
     exchange = _JoiningExchange(grid, settings, pair, journal)
     down, introductions = exchange.ask(wire.Introduce(), MessageType.QUERY, "joining", nodes)
     members = [
-        Member(node_id=node, **reply.model_dump(exclude={"commitment"})) for node, (reply, _) in introductions.items()
+        Member(node_id=node, file=settings.file_of(reply.client), **reply.model_dump(exclude={"commitment"}))
+        for node, (reply, _) in introductions.items()
     ]
     contents = {reply.client: content for reply, content in introductions.values()}
     members.sort(key=lambda member: member.client)

@@ -226,7 +226,7 @@ class RunningProtocol(Generic[T]):
                 raise QuorumError.of(cause, [self._names[client] for client in away if client != first], needs)
             raise ProtocolError(cause + and_more(len(causes) - 1) + (f"; {needs}" if losses.quorum is not None else ""))
         for client, cause in causes.items():
-            log.warning("going on without client %d: %s", client, cause)
+            log.warning("going on without %s: %s", self._names[client], cause)
         self._drop(causes)
 
     def _drop(self, clients: Iterable[int]) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedkernel.data import file_errors
-from fedkernel.ground import FedkernelError, InputError, load_class, write_atomic
+from fedkernel.data import SiteFile, file_errors
+from fedkernel.ground import FedkernelError, InputError, distinct_names, load_class, write_atomic
 from fedkernel.models import load_model
 from fedkernel.numerics import import_kernels
 from fedkernel.run.flower_grids import ResumableGrid
@@ -115,7 +115,9 @@ def _execute_run(job: Job, run: RunSpec, strategy: Strategy, grid: Grid, journal
         for name in ("seed", "clients", "missing", "joint_seed", "compare", "wire", "sums", "privacy")
     }
     real = run.sites is not None  # with an outbox
-    settings = RunSettings(run=run.id, prepare=run.prepares, hashes=real, **limits, **own)
+    names = distinct_names([str(file.path) for file in run.shards or () if isinstance(file, SiteFile)])
+    own |= {"prepare": run.prepares, "hashes": real, "shard_names": tuple(names)}
+    settings = RunSettings(run=run.id, **limits, **own)
     try:
         if run.project is None:
             return strategy.run(grid, settings, evaluate=run.evaluate, journal=journal)

@@ -19,7 +19,8 @@ class RunSettings:
     """Settings of one run: id, seed, number of clients, deadlines, and options of its protocols.
 
     `fedkernel.wire.RunSpec` and `Job` describe them, except `threads`: of the protocol's own steps; `hashes`: add every
-    reply's hash to the ledger; `project`: align the clients' new rows by ids, instead of the rows fitted on.
+    reply's hash to the ledger; `project`: align the clients' new rows by ids, instead of the rows fitted on;
+    `shard_names`: of the clients' files, if they are simulated sites with files.
     """
 
     run: str = "run"
@@ -38,6 +39,7 @@ class RunSettings:
     wire: Precision = "float64"
     sums: Sums = "plain"
     privacy: Privacy | None = None
+    shard_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise InputError for values out of range, since a bad seed would only fail at the clients."""
@@ -65,6 +67,10 @@ class RunSettings:
     def deadline_of(self, phase: str) -> float:
         """Return the most seconds that a round of a phase may take."""
         return self.deadlines.get(phase, self.deadline)
+
+    def file_of(self, client: int) -> str | None:
+        """Return the name of a client's file; None if it is not known."""
+        return self.shard_names[client] if 0 <= client < len(self.shard_names) else None
 
     def header(self, pair: str) -> dict[str, ConfigValue]:
         """Return the header of requests to clients of the class `pair`: its name, run, seed, precision and sums."""

@@ -224,7 +224,7 @@ def test_the_row_with_the_names_may_be_another_than_the_first(tmp_path, monkeypa
     plain, shard = mixed.within(tmp_path).files
     assert plain.read().ids == ("q",)
     np.testing.assert_array_equal(shard.read().X, expected)
-    with pytest.raises(ValueError, match="which is none of the files in shards; allowed: one of these"):
+    with pytest.raises(ValueError, match=f"which is none of the files in shards; allowed: {path.name}"):
         Shards(shards=[path.name], forms={"plain.csv": {"header": 1}}).within(tmp_path)
     for command in (("check", path.name, "--id", "i"), ("advise", path.name, "--id", "i", "--goal", "clusters")):
         done = CliRunner().invoke(app, [*command, "--header", "3"])

@@ -79,6 +79,10 @@ def test_the_experiment_to_start_with_runs_and_takes_what_was_said(tmp_path, mon
     (row,) = read_runs(tmp_path / "out" / "runs.jsonl")
     (forecast,) = lines_of([planned])[0].known
     assert row.rounds <= forecast.rounds
+    settling = re.search(r"Of its (\d+) rounds, (\d+) settles? the kernel's width(; a simulated)?", text)
+    assert (settling is None) == ("peers" in arguments)
+    if settling is not None:
+        assert int(settling[1]) - (int(settling[2]) if settling[3] else 0) == forecast.rounds
     assert row.floats_up <= forecast.floats_up
     if forecast.meaning == "exact":
         counted = (row.rounds, row.floats_up, row.floats_down)

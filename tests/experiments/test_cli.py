@@ -5,6 +5,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def failure(*arguments, code):
         (["tiny.toml", "--engine", "cloud"], "engine = 'cloud', but must be one of local, ray"),
         (["tiny.toml", "--out", "a.npy/runs"], "a.npy/runs cannot be a folder, since a.npy is a file"),
         (["tiny.toml", "--out", "."], ". is not empty and holds no experiment; choose another folder (--out)"),
-        (["sites.toml"], "client 1 has 149 rows, but client 0 has 150: with a vertical partition all must have the"),
+        (["sites.toml"], "b.npy has 149 rows, but a.npy has 150: with a vertical partition all must have the same"),
         (["lonely.toml"], "lonely.toml: data.shards: there is no file /"),  # the absolute path
     ],
 )
@@ -371,3 +372,17 @@ def test_the_installed_command_runs_as_in_process():
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == call("list", "metrics").stdout
+
+
+@pytest.mark.parametrize("arguments", [["list", "metrics"], ["report", "runs/tiny"]])
+def test_output_that_nobody_reads_any_more_ends_the_command_quietly(arguments):
+    """As `fedkernel list metrics | head -1` does once head has ended: text as it is, and text that rich prints."""
+    assert call("run", "tiny.toml").exit_code == 0
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [Path(sys.executable).parent / "fedkernel", *arguments]
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

@@ -121,6 +121,7 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path):
         ('{type="linear", width="median"}', "kernel.width is not a known name here"),
         ('{type="rbf", width="middle"}', "kernel.width = 'middle': input should be 'median', 'mean', 'scale', "),
         ('{type="rbf", width="columns"}', 'width = "columns" is not for columns that are split over clients'),
+        ("3", "kernel: 3 is no kernel; allowed: a name such as 'rbf', or a table with its type"),
         ("rbff", "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
     ],
 )
@@ -161,6 +162,8 @@ def ratio(more="", a='"a"', c='"c"'):
         ("partition.client=3", "partition.client is not a known name here (did you mean clients? allowed: kind,"),
         ('data={shards=["x.npy"], scale="none"}', "data: scale = 'none' is for a data set that is divided in "),
         ('data={sites=["a"], shards=["x.npy"]}', "(shards); allowed here: shards, missing, forms, columns, label, "),
+        ('data={shards=["x.csv"], forms={"x.csv"={heder=3}}}', "data.forms.x.csv.heder is not a known name here (did"),
+        ('data={shards=["x.csv"], forms={header=3}}', "data.forms: header is of one file; allowed: its table, ["),
         ('data={shards=["x.npy"], share_model=true}', f"share_model = True {SITES}, but this table is of files in "),
         ('data={name="iris", header=3}', "header = 3 is for files in one place, one for each client (shards), but"),
         ('data={sites=["a"], identities={b="1"}}', "identities has keys of b; allowed: one for each of the sites"),

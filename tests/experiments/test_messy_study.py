@@ -55,13 +55,15 @@ def test_the_other_unit_stops_the_study_with_the_cause_and_mended_it_finds_the_c
     monkeypatch.chdir(tmp_path)
     paths = write_messy_files(tmp_path)
     refused = call("run", study(tmp_path), "--out", "out", code=2)
-    assert f"{OTHER_UNIT}: client 2's mean is" in " ".join(refused.output.split())
+    assert f"{OTHER_UNIT}: c.csv's mean is" in " ".join(refused.output.split())
     assert not (tmp_path / "out" / "runs.jsonl").exists()
 
     call("run", study(tmp_path, drift="warn"), "--out", "warned")
     (row,) = read_runs("warned/runs.jsonl")
     assert row.metrics["ari"] < 0.95
-    assert any(OTHER_UNIT in sentence and "a different unit?" in sentence for sentence in row.findings)
+    (sentence,) = (text for text in row.findings if text.startswith(f"{OTHER_UNIT}: c.csv's mean is "))
+    assert "a different unit?" in sentence
+    assert not any("client " in text for text in row.findings)
 
     mend(paths["c"])
     call("run", study(tmp_path), "--out", "found")

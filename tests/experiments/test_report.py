@@ -41,9 +41,8 @@ def test_the_page_shows_everything(tmp_path):
     assert page.count('src="data:image/svg+xml;base64,') == page.count("<img") - 1 == 5
     # shares of phases that overlap are of their sum, more than the seconds on the clock
     run = a_run(seconds=1.0, phases={"Draw": 0.9, "Solve": 0.6})
-    page = write_report(tmp_path / "one", experiment("A title"), [run]).read_text(encoding="utf-8")
-    rows = re.findall(r'<td class="words">(Draw|Solve)</td><td>([^<]*)</td><td>([^<]*)</td>', page)
-    assert rows == [("Draw", "0.900", "60%"), ("Solve", "0.600", "40%")]
+    left = tables(write_report(tmp_path / "one", experiment("A title"), [run]))["What left the sites"]
+    assert left[1:] == [["DKPCA-5", "Draw", *"––––", "0.900", "60%"], ["DKPCA-5", "Solve", *"––––", "0.600", "40%"]]
     with pytest.raises(InputError, match="no finished runs"):
         write_report(tmp_path, experiment("A title"), [])
 
@@ -76,6 +75,26 @@ def test_whatever_is_named_is_escaped(tmp_path):
     page = write_report(tmp_path, experiment(bad, bad), runs, **more).read_text(encoding="utf-8")
     assert "<b>" not in page
     assert "&lt;b&gt;&amp;&#34;&#39;" in page
+
+
+def test_the_page_says_which_replies_left_the_sites_how_often_and_in_which_form(tmp_path):
+    """By the means over seeds; a phase of a method that cannot be imported is told without its reply."""
+    masked = experiment().model_copy(update={"sums": "masked"})
+    names = ("join", "MeasureSquares", "FindLocalEigenpairs", "FindLocalEigenpairs", "DrawUniformly")
+    history = [a_round(number, 0.1) | {"phase": name} for number, name in enumerate(names)]
+    history[0]["floats_up"], history[4]["rows_up"] = 0, 3
+    changed = {"phases": dict.fromkeys(names, 0.02), "seconds": 0.08}
+    runs = [a_run(seed=0, history=history, **changed), a_run(seed=1, history=history[:3], **changed)]
+    runs.append(a_run("lost", method="nobody.pairs:Lost", history=history[1:2], phases={"MeasureSquares": 0.1}))
+    left = tables(write_report(tmp_path, masked, runs))["What left the sites"]
+    assert [row[1:6] for row in left] == [
+        ["phase", "reply", "replies", "floats", "as"],
+        ["join", *"––––"],
+        ["MeasureSquares", "Squares", "5", "10", "summed, masked"],
+        ["FindLocalEigenpairs", "LocalSpectrum", "7.5", "15", "each site&#39;s own"],
+        ["DrawUniformly", "–", "2.5", "5", "with 1.5 raw rows"],
+        ["MeasureSquares", "–", "5", "10", "–"],
+    ]
 
 
 def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path):
@@ -160,7 +179,7 @@ def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(
     assert lines["columns"] == "3: age, glucose, sex; 4 once prepared"
     assert lines["prepared"] == (
         "clipped: age to 0 to 90; logarithms of glucose; rows with an empty cell are left out; so left out: 2 at "
-        "client 0, 1 at client 1; scaled to mean 0 and standard deviation 1; levels as columns of 0 and 1: sex (f, m); "
+        "a.csv, 1 at b.csv; scaled to mean 0 and standard deviation 1; levels as columns of 0 and 1: sex (f, m); "
         "over the rows of all clients together"
     )
     columns = results.Columns(tuple(f"c{place}" for place in range(32)), 32)

@@ -1,11 +1,20 @@
 """Errors that are told once more, in other words."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from fedkernel.engines.grpc.run_attempts import raise_for
-from fedkernel.ground import FedkernelError, InputError, OwnFileError, ProtocolError, RefusedError, errors
+from fedkernel.ground import (
+    FedkernelError,
+    InputError,
+    OwnFileError,
+    ProtocolError,
+    RefusedError,
+    distinct_names,
+    errors,
+)
 from fedkernel.ground.validation import read_table
 from fedkernel.run import FailedRun
 
@@ -40,3 +49,14 @@ def test_a_table_with_more_entries_than_can_be_checked_is_refused_at_any_depth(w
         with pytest.raises(InputError, match="has 10,001 entries; allowed are 10,000"):
             read_table(json.dumps(table))
     assert read_table(json.dumps({"texts": ["a"] * 10_001}))
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders():
+    assert distinct_names([]) == []
+    assert distinct_names(["/data/a.csv", "/data/b.csv"]) == ["a.csv", "b.csv"]
+    assert distinct_names(["/x/north/t.csv", "/x/south/t.csv", "/x/south/u.csv"]) == [
+        str(Path("north", "t.csv")),
+        str(Path("south", "t.csv")),
+        str(Path("south", "u.csv")),
+    ]
+    assert distinct_names(["/x/t.csv", "/x/t.csv"]) == [str(Path("/x/t.csv"))] * 2

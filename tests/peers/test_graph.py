@@ -194,6 +194,8 @@ def test_a_strategy_takes_a_kind_a_table_a_topology_or_edges():
         assert neighbours(Uses(graph=star).graph, 4) == neighbours(Topology("star"), 4)
     with pytest.raises(InputError, match="graph: 3 is no graph; allowed: a kind such as 'ring', a table, or a list of"):
         Uses(graph=3)
+    with pytest.raises(InputError, match=r"^Uses: graph: kind = 'file' needs path$"):
+        Uses(graph="file")
     with pytest.raises(InputError, match="graph: a DiGraph is directed; allowed: undirected ones"):
         Uses(graph=nx.DiGraph([(0, 1)]))
     plain = pydantic.TypeAdapter(Topology).dump_python(Topology("ring", neighbors=4), mode="json")

@@ -287,7 +287,7 @@ def messy(factor=18.0):
 def test_a_sites_log_file_has_what_is_found_of_its_columns(tmp_path):
     with site_log(tmp_path / "own.log", "a", False):
         PCA.fit(messy(), prepare=Prepare())
-    text = "WARNING glucose differs between this site (client 2) and the others: mean 18 times, standard deviation "
+    text = "WARNING glucose differs between this site (shards[2]) and the others: mean 18 times, standard deviation "
     assert text in (tmp_path / "own.log").read_text()
 
 
@@ -301,9 +301,9 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
     assert text in caplog.text
     own = {record.message for record in caplog.records if record.name == "fedkernel.preparing.client"}
     for client in range(3):  # those that are right differ from sums with the wrong one's, and no site knows who is off
-        (line,) = (line for line in own if line.startswith(f"glucose differs between this site (client {client}) and"))
+        (line,) = (line for line in own if line.startswith(f"glucose differs between this site (shards[{client}]) and"))
         assert line.endswith("; one of them may have a different unit")
-    assert "client 2" not in "".join(own).replace("this site (client 2)", "")
+    assert "shards[2]" not in "".join(own).replace("this site (shards[2])", "")
     assert "a different unit?" not in "".join(own)
     (values,) = (row["values"] for row in result.history if row["phase"] == "TakePreparation")
     assert values == {"glucose at client 2": 18.0}
@@ -320,7 +320,7 @@ def test_a_column_that_is_empty_at_one_site_is_told_there_and_compared_with_noth
         result = PCA.fit(sites, prepare=Prepare(missing="mean"))
     assert result.findings == []
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "glucose: this site (client 1) has no value; all cells are filled from the other sites' values"
+        "glucose: this site (shards[1]) has no value; all cells are filled from the other sites' values"
     ]
 
 
@@ -354,8 +354,8 @@ def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
             differences = found_in(drawn(rng, rows, factor))
             # what varies by as much as its mean takes more than 20 rows at each site
             sure = "ace" if rows == 60 else "abcde"
-            named = {(finding.column, finding.client) for finding in differences if finding.column in sure}
-            assert named == {(column, 2) for column in sure}
+            named = {(finding.column, finding.site) for finding in differences if finding.column in sure}
+            assert named == {(column, "client 2") for column in sure}
             assert all("a different unit?" in finding.text for finding in differences if finding.column in "ace")
 
 

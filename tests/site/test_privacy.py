@@ -1,7 +1,9 @@
 """Noise on sums: as large as epsilon asks, drawn once for a reply, in every reply of the run, and never left out."""
 
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from fedkernel.clients.centroid_kpca import CentroidKPCAClient, SumMoments
 from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, MultiplyColumns
 from fedkernel.clients.landmark_base import MultiplyKernel, TakeComponents
 from fedkernel.data import Prepare
+from fedkernel.experiments.config import read_config
 from fedkernel.ground import InputError, ProtocolError, ShareableError
 from fedkernel.kernel_width import WidthClient
 from fedkernel.numerics import RBF, Linear, Polynomial, RandomFeatures, unpack_symmetric
@@ -35,8 +38,11 @@ from fedkernel.run import RunningProtocol
 from fedkernel.site import Policy, read_outbox, read_receipts, write_receipts
 from fedkernel.site.gate import Gate, RunProgress
 from fedkernel.strategies import DKPCA, CentroidKMeans, CentroidKPCA, FKKMeans
+from fedkernel.strategies.shared_centroids import AGREEMENT_LOST
+from fedkernel.strategy import settled_privacy, strategy_of
 from fedkernel.wire import Introduce, Job, MaskedSum, MaskKeys, RunSpec, Study, flower_internals, from_content
 
+REPOSITORY = Path(__file__).parents[2]
 COLUMNS = RBF(width="columns")
 KPCA, KMEANS = CentroidKPCA(2, COLUMNS, n_landmarks=6), CentroidKMeans(2, COLUMNS)
 SHARDS = np.array_split(np.random.default_rng(0).standard_normal((3000, 4)) + 3 * np.eye(4)[np.arange(3000) % 2], 3)
@@ -244,6 +250,27 @@ def test_fk_says_by_what_share_noise_moves_its_products():
     assert f"moves the features' products by some {share:.1g} of a cluster's own" in finding
     axes = CentroidKPCA(1, Linear(), centroids="axes")
     assert not axes.noise_finding(cohort, settings), "nothing was measured of it"
+
+
+def test_what_noise_is_said_to_cost_at_most_is_what_it_has_cost():
+    """By the page's table: no band's bound is exceeded, beyond the table's rounding, nor would the one before do."""
+    page = (REPOSITORY / "docs" / "explanation" / "sums.md").read_text("utf-8")
+    methods = read_config(REPOSITORY / "benchmarks" / "privacy.toml").strategy
+    bounds = {"up to a tenth": 0.1, "up to a quarter": 0.25, "up to a half": 0.5, "up to three quarters": 0.75}
+    largest = dict.fromkeys(bounds, 0.0)
+    for name, rows, columns, cells in re.findall(r"^\| (\w+), ([\d,]+) x (\d+) \| (.+) \|$", page, re.MULTILINE):
+        cohort = [Member(0, 0, int(rows.replace(",", "")), int(columns))]
+        for method, nmi in zip(methods, cells.split(" | "), strict=True):
+            clusters = {"n_clusters": 6 if name == "satellite" else 10}
+            strategy = strategy_of(method.method, method.parameters | clusters)
+            without, *with_noise = map(float, nmi.split(" / "))
+            for epsilon, own in zip((4.0, 2.0, 1.0), with_noise, strict=True):
+                settings = settled_privacy(strategy, Privacy(epsilon=epsilon, radius=1.0))
+                (band,) = [band for band in bounds if f"{band} is lost" in strategy.noise_finding(cohort, settings)]
+                largest[band] = max(largest[band], 1 - own / without)
+    assert list(largest) == list(AGREEMENT_LOST.values())
+    for bound, before, lost in zip(bounds.values(), (0, *bounds.values()), largest.values(), strict=False):
+        assert before < lost < bound + 0.02
 
 
 def test_with_much_epsilon_a_run_has_the_numbers_of_rows_without_groups():

@@ -11,17 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import call
 from federation import NAMES, Ready, federation
 from refusals import refusing
 
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines.flwr_command import write_app
-from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.commands import list_names
+from fedkernel.experiments.config import Experiment, read_config
 from fedkernel.experiments.results import read_runs
-from fedkernel.experiments.running import plan
+from fedkernel.experiments.running import plan, run_experiment
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import InputError, ProtocolError, own_short_names
-from fedkernel.models import load_model, save_model
+from fedkernel.models import load_model, metric_registry, save_model
 from fedkernel.run import Result
 from fedkernel.wire import Job, RunSpec
 
@@ -98,6 +100,26 @@ def test_from_a_configuration_file(lab):
     importlib.import_module("my_lab.pairs")
     importlib.import_module("my_lab.kernels")
     assert Result.load(lab / "out" / "results" / rows[0].id).model.point.shape == (3,)
+
+
+def test_a_figure_with_the_name_of_a_registered_one_does_not_replace_it_and_is_told(lab, monkeypatch):
+    pair, eccentric = importlib.import_module("my_lab.pairs").WeightedCentre, ADDRESSES["METRIC"]
+    monkeypatch.setattr(pair, "judge", lambda *_: {"table_share": 7.0, "seconds": 1e9, "spread": 3.0})
+    for module in (metric_registry, list_names):
+        monkeypatch.setattr(module, "short_names", lambda group: {"similarity": eccentric})
+    experiment = read_config(lab / "strange.toml", ["report.also=['similarity']", "seeds=[0]", "baseline=[]"])
+    (row,) = run_experiment(experiment, lab / "out").rows
+    registered, hidden = "is the one of fedkernel list metrics", "WeightedCentre's own is hidden until it is renamed"
+    assert [text for text in row.findings if registered in text] == [
+        f"table_share {registered}; {hidden}",
+        f"seconds {registered}; {hidden}",
+        f"similarity {registered}; {eccentric} is by its address only",
+    ]
+    assert row.metrics["table_share"] < 1
+    assert row.metrics["spread"] == 3
+    assert "similarity" not in row.metrics
+    listed = {line.split()[0] for line in call("list", "metrics").stdout.splitlines()}
+    assert listed >= {"similarity", eccentric}
 
 
 @pytest.mark.drill

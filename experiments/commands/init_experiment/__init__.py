@@ -31,7 +31,7 @@ def init(
         Argument(
             metavar="KIND",
             help="vertical: columns are divided; horizontal: rows are; peers: no coordinator reads anything; sites: "
-            "three sites in processes of their own, with tables, policies, keys and certificates, in a folder sites.",
+            "a folder sites with three sites' tables, policies, keys and certificates, to run as processes.",
         ),
     ],
     out: Annotated[Path, Option(help="Folder.")] = Path(),
