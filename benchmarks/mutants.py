@@ -3,8 +3,9 @@
 Mutants are drawn by a seed, as many from each room: a comparison, an operator, a constant or a condition is changed, a
 statement removed. Each is applied in a copy of the tree, never in the checkout. The test files of its subject run
 first, which name what is changed, or what uses it, where few others do; then the quick tests. It is killed by a test
-that fails with it and passes without it. Verdicts are kept in .mutants, where a run that was stopped goes on.
-cosmic-ray and mutmut neither choose tests by a mutant nor draw a sample by a seed.
+that fails with it and passes without it. Verdicts are kept in benchmarks/history/mutants.jsonl: a run that was stopped
+goes on, and a mutant is tried again once its file has changed or the test that killed it is gone. cosmic-ray and mutmut
+neither choose tests by a mutant nor draw a sample by a seed.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / ".mutants"
+HISTORY = ROOT / "benchmarks" / "history" / "mutants.jsonl"
 PRODUCT = ("fedkernel", "clients", "strategies", "experiments")
 NOT_DRAWN = re.compile(r"experiments/commands/new_pair/.*|.*/__init__\.py")
 QUIET = ["-p", "no:cacheprovider", "-p", "no:anyio"]
@@ -77,6 +78,11 @@ class Tests:
             stem, folder = Path(mutant.file).stem, Path(mutant.file).parent.name
             score[file] += 1.0 * (f"_{stem[:5]}" in file) + 0.3 * (f"/{folder}/" in file)
         return sorted(score, key=lambda file: (-score[file], file))
+
+    def has(self, killer: str) -> bool:
+        """Return whether there is still a test that killed a mutant."""
+        file, _, names = killer.partition("::")
+        return not names or all(name in self.words.get(file, ()) for name in names.partition("[")[0].split("::"))
 
 
 def _words(text: str) -> set[str]:
@@ -191,10 +197,10 @@ def main() -> None:
     files = [file.relative_to(ROOT).as_posix() for package in PRODUCT for file in (ROOT / package).rglob("*.py")]
     sources = {file: (ROOT / file).read_bytes() for file in sorted(files) if not NOT_DRAWN.fullmatch(file)}
     sample = drawn(sources, arguments.count, arguments.seed, arguments.room)
-    KEPT.mkdir(exist_ok=True)
-    journal = KEPT / "verdicts.jsonl"
-    lines = journal.read_text().splitlines() if journal.exists() else []
-    verdicts = {verdict["key"]: verdict for verdict in map(json.loads, lines)}
+    tests = Tests(sources)
+    lines = HISTORY.read_text(encoding="utf-8").splitlines() if HISTORY.exists() else []
+    known = [verdict for verdict in map(json.loads, lines) if not verdict["killer"] or tests.has(verdict["killer"])]
+    verdicts = {verdict["key"]: verdict for verdict in known}
     left = [] if arguments.show else [
         mutant for mutant in sample if not _equivalent(mutant, sources)
         and ((verdict := verdicts.get(mutant.key(sources))) is None or (arguments.again and not verdict["killer"]))
@@ -204,10 +210,10 @@ def main() -> None:
         importlib.import_module(name)
     with (
         tempfile.TemporaryDirectory() as temporary,
-        journal.open("a", encoding="utf-8") as file,
+        HISTORY.open("a", encoding="utf-8") as file,
         ProcessPoolExecutor(
             arguments.copies, multiprocessing.get_context("fork"), Worker.begin,
-            (Tests(sources), Path(temporary), arguments.limit, arguments.files, arguments.quick_files),
+            (tests, Path(temporary), arguments.limit, arguments.files, arguments.quick_files),
         ) as pool,
     ):  # fmt: skip
         waiting = {pool.submit(Worker.tried, mutant): mutant for mutant in left}
