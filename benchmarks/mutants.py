@@ -97,9 +97,9 @@ class Copy:
         self.passing, self.red = set[str](), set[str]()
         command = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"]
         for name in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
-            if (ROOT / name).is_file():
+            if (ROOT / name).is_file() or (ROOT / name).is_symlink():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, folder / name)
+                shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
 
     def write(self, file: str, source: bytes) -> None:
         (self.folder / file).write_bytes(source)
