@@ -267,7 +267,10 @@ def _name_findings(run: Planned, own: Mapping[str, float], figures: Mapping[str,
     pair, named = type(run.strategy).__name__, namesakes(run.point.experiment.metrics)
     return [
         *(f"{name} is the one of fedkernel list metrics; {pair}'s own is hidden until it is renamed" for name in taken),
-        *(f"{name} is the one of fedkernel list metrics; {own} is by its address only" for name, own in named.items()),
+        *(
+            f"{name} is the one of fedkernel list metrics; {other} is by its address only"
+            for name, other in named.items()
+        ),
     ]
 
 

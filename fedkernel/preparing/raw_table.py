@@ -76,7 +76,7 @@ def _check_finite(raw: RawTable) -> None:
     for name, column in raw.columns.items():
         if not is_text(column) and (beyond := np.abs(column) > LARGEST).any():
             cell = f"{raw.title}: {raw.row(int(np.argmax(beyond)))}, column {name!r}"
-            raise InputError(f"{cell} is not finite, or beyond {LARGEST:g}; allowed: finite numbers and empty cells")
+            raise InputError(f"{cell} is not finite, or beyond {LARGEST:g}; allowed: numbers up to it, empty cells")
 
 
 def tables_to_prepare(
