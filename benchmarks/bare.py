@@ -134,7 +134,7 @@ def vfedpca(shards: Shards) -> Shards:
 
 
 def vfedakpca(shards: Shards) -> Shards:
-    return [VFedAKPCA(K, **PAPER).fit(shards).model.eigenvectors_]
+    return [VFedAKPCA(K, kernel=RBF(width="columns"), **PAPER).fit(shards).model.eigenvectors_]
 
 
 def peers(shards: Shards) -> Shards:

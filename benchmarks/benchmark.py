@@ -4,9 +4,11 @@
 
 For each problem every program first runs once with each of its settings (with a seed that is not used again); the
 fastest of those as good as the best is then timed: programs take turns, so that what else the machine does meets them
-all. On a table ten times as large as an earlier one only the setting chosen there runs, or the first if that one fails.
-Measured rows and the output of the other scripts are kept in benchmarks/history/benchmark.jsonl, from which
-`benchmark_page.py` writes the page. Rivals' environments lie in build/rivals; with `--quick` history and page, too.
+all. On a table four times as large as an earlier one only the setting chosen there runs, or the first if that one
+fails, and none if its time there says that it would take too long. A program far slower than the fastest is timed once,
+but where labels are compared, which differ by seed. Measured rows and the output of the other scripts are kept in
+benchmarks/history/benchmark.jsonl, from which `benchmark_page.py` writes the page. Rivals' environments lie in
+build/rivals; with `--quick` history and page, too.
 """
 
 import argparse
@@ -41,28 +43,47 @@ SLOW = {"nvflare_kmeans", "pykeops_eigsh", "pyspark_mllib", "substra_fedpca"}
 Row = dict[str, Any]
 
 
-class Contest:
-    """All programs of a task on one problem, each with its rows so far.
+class Rivals:
+    """Processes of all files with a program of a task, kept from problem to problem.
 
-    `largest` has for each program the largest table so far: its `entries`, and the `setting` chosen or how it `failed`.
+    Attributes
+    ----------
+    folder : Path
+    running : list of Rival
+    missing : dict
+        Why a file's process did not start, by the file's name.
+    largest : dict
+        For each program the largest table so far: its `problem`, its `entries`, and the `setting` chosen and its
+        `seconds`, or how it `failed`.
     """
 
-    def __init__(self, task: Task, problem: Problem, rivals: list[Path], folder: Path, largest: dict[str, Row]) -> None:
-        self.task, self.problem, self.largest = task, problem, largest
-        self.data = folder / "data.npz"
+    def __init__(self, task: Task, paths: list[Path], folder: Path) -> None:
+        self.folder = folder
+        self.running: list[Rival] = []
+        self.missing: dict[str, str] = {}
+        self.largest: dict[str, Row] = {}
+        for path in paths:
+            if f'"{task.name}"' in path.read_text(encoding="utf-8"):
+                try:
+                    self.running.append(Rival(path, folder))
+                except RivalError as error:
+                    self.missing[path.stem] = str(error)
+
+    def close(self) -> None:
+        """End all processes; a later job starts them again."""
+        for rival in self.running:
+            rival.close()
+
+
+class Contest:
+    """All programs of a task on one problem, each with its rows so far."""
+
+    def __init__(self, task: Task, problem: Problem, rivals: Rivals) -> None:
+        self.task, self.problem, self.rivals = task, problem, rivals
+        self.data = rivals.folder / "data.npz"
         shown = {name: values for name, values in problem.arrays.items() if name != "y"}
         np.savez(self.data, **shown)
-        self.rivals: list[Rival] = []
-        self.rows: list[Row] = []
-        for path in rivals:
-            if f'"{task.name}"' not in path.read_text(encoding="utf-8"):
-                continue
-            try:
-                rival = Rival(path, folder)
-            except RivalError as error:
-                self.rows.append(self.row(path.stem, path.stem, failed=str(error)))
-                continue
-            self.rivals.append(rival)
+        self.rows = [self.row(name, name, failed=why) for name, why in rivals.missing.items()]
 
     def row(self, rival: str, program: str, **more: Any) -> Row:
         """Return a row without measurements."""
@@ -84,14 +105,17 @@ class Contest:
     def search(self, rival: Rival, program: str, settings: list[dict[str, Any]]) -> Row:
         """Return a row with the setting to time, and all tried ones.
 
-        A program that took too long, or too much memory, is not tried on tables of as many entries or more.
+        A program that took too long, or too much memory, is not tried on tables of half as many entries or more.
         """
-        entries = self.problem.arrays["X"].size
-        earlier = self.largest.get(program, {"entries": np.inf})
-        if "failed" in earlier and earlier["entries"] <= entries:
+        entries, limit = self.problem.arrays["X"].size, self.task.seconds
+        earlier = self.rivals.largest.get(program, {"entries": np.inf})
+        if "failed" in earlier and earlier["entries"] <= 2 * entries:
             return self.row(rival.name, program, failed=f"{earlier['failed']} on {earlier['problem']}")
-        if is_much_larger := 10 * earlier["entries"] <= entries:
+        if is_much_larger := 4 * earlier["entries"] <= entries:
             settings = [earlier["setting"], settings[0]]
+            if earlier["seconds"] * entries / earlier["entries"] > limit:
+                why = f"more than {limit:.0f} s, as it took {earlier['seconds']:.0f} s on {earlier['problem']}"
+                return self.row(rival.name, program, failed=why)
         tried: list[Row] = []
         failed = ""
         for setting in settings:
@@ -103,25 +127,26 @@ class Contest:
                 failed = str(error)
                 if rival.process.poll() is not None and not is_much_larger:
                     break  # more of the same would take as long
-        if len(tried) > 1 and tried[0]["seconds"] < self.task.seconds / 10:  # once more: at first it imports, too
+        if len(tried) > 1 and tried[0]["seconds"] < limit / 10:  # once more: at first it imports, too
             with contextlib.suppress(RivalError):
                 tried[0] |= self.measured(rival, program, tried[0]["setting"], SEARCH_SEED)
         known = [one for one in tried if np.isfinite(one["quality"])]
         if not known:
             row = self.row(rival.name, program, failed=failed or "no finite answer", tried=tried)
             if failed.startswith("more than"):
-                self.largest[program] = {**row, "entries": entries}
+                self.rivals.largest[program] = {**row, "entries": entries}
             return row
         best = (max if self.task.clusters else min)(one["quality"] for one in known)
         chosen = min((one for one in known if self.task.good(one["quality"], best)), key=lambda one: one["seconds"])
         if earlier["entries"] == np.inf or earlier["entries"] <= entries:
-            self.largest[program] = {"setting": chosen["setting"], "entries": entries}
+            kept = {"setting": chosen["setting"], "seconds": chosen["seconds"]}
+            self.rivals.largest[program] = {**kept, "entries": entries, "problem": self.problem.name}
         return self.row(rival.name, program, setting=chosen["setting"], tried=tried)
 
     def run(self, repeats: int) -> Iterator[Row]:
         """Search settings, then time all programs in turn; yields each row when it is whole."""
         waiting: list[tuple[Rival, Row]] = []
-        for rival in self.rivals:
+        for rival in self.rivals.running:
             for task, program, settings in rival.programs:
                 if task == self.task.name:
                     row = self.search(rival, program, settings if repeats > 1 else settings[:1])
@@ -129,8 +154,11 @@ class Contest:
                     if "failed" not in row:
                         waiting.append((rival, row))
         for seed in range(repeats):
+            fastest = min((row["seconds"][0] for _, row in waiting if row["seconds"]), default=np.inf)
             for rival, row in waiting:
                 if sum(row["seconds"]) > self.task.seconds / 2 or "failed" in row:
+                    continue
+                if seed and not self.task.clusters and row["seconds"][0] > max(5 * fastest, 3.0):
                     continue
                 try:
                     one = self.measured(rival, row["program"], row["setting"], seed)
@@ -141,8 +169,6 @@ class Contest:
                 row["quality"].append(one.pop("quality"))
                 row["peak_mb"] = max(round(one.pop("peak_mb")), row.get("peak_mb", 0))
                 row.update(one)
-        for rival in self.rivals:
-            rival.close()
         yield from self.rows
 
 
@@ -195,14 +221,18 @@ def measured_part(part: Part, *, quick: bool) -> Row:
 
 def measured_task(task: Task, paths: list[Path], *, quick: bool, problem_part: str) -> Iterator[Row]:
     """Measure a task's problems, those whose data are here; show each row when its problem is whole."""
-    largest: dict[str, Row] = {}
     task = replace(task, seconds=min(task.seconds, QUICK_SECONDS)) if quick else task
-    for problem in [task.problems[at] for at in task.quick] if quick else task.problems:
-        if problem_part in problem.name and (problem.public or "FEDKERNEL_DATA" in os.environ):
-            with tempfile.TemporaryDirectory() as folder:
-                for row in Contest(task, problem, paths, Path(folder), largest).run(1 if quick else task.repeats):
-                    print(said(row), flush=True)
-                    yield row
+    problems = [task.problems[at] for at in task.quick] if quick else task.problems
+    here = [one for one in problems if problem_part in one.name and (one.public or "FEDKERNEL_DATA" in os.environ)]
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(Rivals(task, paths, Path(folder))) as rivals:
+        entries = 0
+        for problem in here:
+            if 2 * problem.arrays["X"].size < entries:
+                rivals.close()  # memory of the larger table is not the smaller one's
+            entries = problem.arrays["X"].size
+            for row in Contest(task, problem, rivals).run(1 if quick else task.repeats):
+                print(said(row), flush=True)
+                yield row
             problem.forget()
 
 

@@ -250,9 +250,9 @@ Written by `make benchmark`: no number here is kept by hand. Each table is the n
 
 fedkernel (bold) beside software that others wrote, on the same standardised data, with the same kernel width and number
 of components or clusters, on both cores. Each program first runs with each of its settings, and is timed with the
-fastest that is as good as its best (on a table ten times as large as another: with the one chosen there). Programs take
-turns, so read ratios and not seconds: "times ours" is by the fastest of ours that is as good as the row, and above 1
-where ours is faster. *Error above the least* is a share: .01 is 1 % more than the least error that so many components
+fastest that is as good as its best (on a table four times as large as another, with the one chosen there). Programs
+take turns, so read ratios and not seconds: "times ours" is by the fastest of ours that is as good as the row, and above
+1 where ours is faster. *Error above the least* is a share: .01 is 1 % more than the least error that so many components
 can have; up to there, errors count as equal. *NMI*, the normalised mutual information with classes that no program
 sees, counts as equal within .01. *MB* is the most that the process of a file held, also what its earlier programs left
 there; empty if the run was too short to see. Rivals are files in `benchmarks/rivals`, each with its settings and

@@ -298,6 +298,7 @@ TASKS = (
         Problem.measured_components,
         tuple(private_problems(COMPONENTS)),
         5,
+        seconds=30,
         quick=(0, 9),
     ),
 )

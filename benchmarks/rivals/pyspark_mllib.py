@@ -22,8 +22,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import SparkSession
 from serve import Answer, Job, program, serve
 
-SETTINGS = [{"maxIter": 20}, {"maxIter": 100}, {"maxIter": 100, "initSteps": 5}, {"maxIter": 100, "initMode": "random"}]
-
+SETTINGS = [{"maxIter": 100}, {"maxIter": 100, "initMode": "random"}]
 
 OPTIONS = {"driver.memory": "4g", "driver.host": "127.0.0.1", "driver.bindAddress": "127.0.0.1", "ui.enabled": "false"}
 OPTIONS |= {"ui.showConsoleProgress": "false", "sql.shuffle.partitions": "2"}
