@@ -16,7 +16,8 @@ import yaml
 
 import fedkernel
 from fedkernel import strategies
-from fedkernel.ground import import_paths, installed_version
+from fedkernel.ground import InputError, import_paths, installed_version
+from fedkernel.strategy import KernelStrategy
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,6 +79,12 @@ def test_the_version_is_the_project_s_and_without_metadata_the_bundle_s(project,
     if project is not None:
         (tmp_path / "pyproject.toml").write_text(project)
     assert installed_version() == expected
+
+
+@pytest.mark.parametrize("name", ["fedkernel.clients:DKPCAClient", "fedkernel.ground:distinct_names"])
+def test_an_address_is_of_a_class_that_derives_from_the_wanted_one(name):
+    with pytest.raises(InputError, match="is no KernelStrategy: it must be a class that derives from it"):
+        import_paths.load_class(name, KernelStrategy, "pairs", "method")
 
 
 def test_the_citation_has_the_version_and_the_paper_that_every_pair_names_as_its_source():
