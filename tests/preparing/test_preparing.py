@@ -383,7 +383,11 @@ def test_a_difference_is_one_where_its_test_says_so_at_the_level_shared_out(rows
             names, counts = tuple(map(str, range(columns))), np.full(columns, float(len(whole)))
             sums = {"deviations": whole.sum(axis=0), "squares": (whole**2).sum(axis=0)}
             ask = CompareColumns(names=names, sites=sites, center=np.zeros(columns), counts=counts, **sums)
-            assert (0 in differences(here, ask).columns) is found
+            reply = differences(here, ask)
+            assert (0 in reply.columns) is found
+            parts = ((whole, 1), (here, -1), (others, -1))
+            gain = sum(sign * len(X) * np.log(np.var(X[:, 0], ddof=1)) for X, sign in parts) / (2 * len(whole))
+            assert list(reply.gains[:found]) == [float(f"{gain:.2g}")] * found
 
 
 def test_new_rows_are_prepared_as_those_before():
