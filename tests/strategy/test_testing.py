@@ -1,5 +1,6 @@
 """The shipped properties, as a stranger uses them: his pair passes, and each fault is told by property and strategy."""
 
+import copy
 import dataclasses
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
 from fedkernel.protocol import Forecast, once
+from fedkernel.run import Result
+from fedkernel.strategies import VFedPCA
 from fedkernel.strategy import Tags
 from fedkernel.testing import CHECKS, Pair, check_pair
 
@@ -202,3 +205,19 @@ def test_a_fault_is_told_by_its_property_and_strategy_and_what_to_look_at(name, 
     (check,) = [check for check in CHECKS if check.__name__ == name]
     with pytest.raises(AssertionError, match=says):
         check(Pair(type("Faulty", (Mean,), fields)(), TABLES))
+
+
+def test_a_model_that_is_not_loaded_as_it_was_saved_is_told(monkeypatch):
+    (check,) = [check for check in CHECKS if check.__name__ == "what_is_saved_is_loaded"]
+    pair, load = Pair(VFedPCA(2), np.array_split(np.vstack(TABLES), 2, axis=1)), Result.load
+    check(pair)
+
+    def altered(folder):
+        result = load(folder)
+        model = copy.copy(result.model)
+        vars(model)["eigenvectors_"] = np.nextafter(model.eigenvectors_, 1)
+        return dataclasses.replace(result, model=model)
+
+    monkeypatch.setattr(Result, "load", altered)
+    with pytest.raises(AssertionError, match="the loaded model differs from the saved one"):
+        check(pair)
