@@ -209,8 +209,10 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys, monkeypatch):
     assert list(run_local(job)) == ["run"]
     assert not list(journals.iterdir())
     assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(InputError, match="n_components = 0"):
+        list(run_local(job.model_copy(update={"runs": [run.model_copy(update={"parameters": {"n_components": 0}})]})))
     sent = [parcel for line in capsys.readouterr().out.splitlines(True) if (parcel := result_transport.read(line))]
-    assert [parcel.run for parcel in sent] == ["run"]
+    assert [(parcel.run, (parcel.error or {}).get("kind")) for parcel in sent] == [("run", None), ("", "InputError")]
     parcel = result_transport.Parcel("run", sent[0].files | {"../other": "YQ=="})
     result_transport.unpack_result(parcel, tmp_path / "here")
     list(run_local(Job(runs=[run], apps=APPS, out=str(tmp_path / "local"))))
