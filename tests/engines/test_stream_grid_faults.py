@@ -16,7 +16,7 @@ from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc import reports as grpc_signs
 from fedkernel.engines.grpc import request_spool, serving
 from fedkernel.engines.grpc import stream_grid as grpc_hub
-from fedkernel.engines.grpc.frames import HEARTBEAT, OPTIONS
+from fedkernel.engines.grpc.frames import HEARTBEAT, OPTIONS, Envelope
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import RefusedError
@@ -77,6 +77,13 @@ def test_the_same_process_comes_back_while_it_computes_and_is_not_asked_twice(be
 
         before(break_stream)
         assert count(hub).model == [3.0, 3.0]
+
+
+def test_requests_that_share_a_part_of_their_content_are_kept_each_whole():
+    spool, shared = request_spool.Spool(), b"centers"
+    sent = [Envelope(36 * site, (b"head", site.encode(), shared, own)) for site, own in (("a", b"1"), ("b", b"22"))]
+    places = [spool.keep(None, envelope) for envelope in sent]
+    assert [b"".join(spool.at(place).parts) for place in places] == [b"headacenters1", b"headbcenters22"]
 
 
 @pytest.mark.parametrize("kept", [True, False])
