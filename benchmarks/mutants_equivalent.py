@@ -39,4 +39,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if pair.tags.alone != (error < CENTRAL):",
         "(error <= CENTRAL)",
     ): "an error of 1e-8 to the last bit",
+    (
+        "fedkernel/testing/pair.py",
+        'return f"changes the result by {error:.1e}" + (between if SAME < error < OTHER else "")',
+        "(SAME <= error < OTHER)",
+    ): "an error of 1e-16 to the last bit",
 }

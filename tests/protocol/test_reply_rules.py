@@ -18,7 +18,7 @@ from fedkernel.clients.vfedpca import VFedPCAClient
 from fedkernel.data import Prepare
 from fedkernel.ground import ProtocolError
 from fedkernel.preparing import PrepareClient
-from fedkernel.protocol import Eigenvalues
+from fedkernel.protocol import Eigenvalues, check_share
 from fedkernel.strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
@@ -136,6 +136,12 @@ def test_a_reply_of_no_table_ends_the_run_and_names_the_site(
 def test_every_eigenvalue_is_held_to_the_one_before_and_to_0(values, sentence):
     with pytest.raises(ValueError, match=sentence) if sentence else nullcontext():
         Eigenvalues().check(np.array(values))
+
+
+def test_of_nothing_nothing_is_captured():
+    check_share(np.zeros(2), 0.0)
+    with pytest.raises(ValueError, match="captured must be from 0 to total = 0"):
+        check_share(np.array([0.1, 0.0]), 0.0)
 
 
 def test_the_page_has_the_rules_that_there_are():
