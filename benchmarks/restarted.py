@@ -91,7 +91,7 @@ class Drill:
     def _start(self, log: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self._folder / f"{log}.log").open("ab") as sink:
             return subprocess.Popen(
-                [sys.executable, "-m", "fedkernel.experiments.cli", *arguments],
+                [sys.executable, "-m", "fedkernel", *arguments],
                 cwd=self._folder,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
                 stdout=sink,

@@ -103,7 +103,3 @@ def main() -> None:
     # An engine ends the processes it started on its way out, which the default action would not give it.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(app())
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from multiprocessing.connection import wait
 import numpy as np
 from sklearn.datasets import load_wine
 
-FEDKERNEL = [sys.executable, "-m", "fedkernel.experiments.cli"]
+FEDKERNEL = [sys.executable, "-m", "fedkernel"]
 READY = multiprocessing.get_context("forkserver")
 MODULES = "advise check_file join policy projection_study server_commands site_page site_session study_approval"
 COMMANDS = [f"fedkernel.experiments.commands.{name}" for name in MODULES.split()]

@@ -25,6 +25,15 @@ OTHER = "*"
 Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 
 
+def _pair(value: Any) -> Any:
+    if isinstance(value, list | tuple) and len(value) == 2:
+        return value
+    raise ValueError(f"{short_repr(value)} is no pair of numbers, such as [60, 12]")
+
+
+Pair = Annotated[tuple[float, float], pydantic.BeforeValidator(_pair)]
+
+
 @value_object()
 class Prepare:
     """Options for the preparation of all sites' columns: clip, logarithm, fill and scale, with indicators.
@@ -42,12 +51,12 @@ class Prepare:
     - `drift`: treatment of a column whose numbers at one site differ from the others' by more than chance explains.
     """
 
-    scale: dict[str, tuple[float, float]] | Literal["standard", "minmax", "robust", "none"] = "standard"
+    scale: dict[str, Pair] | Literal["standard", "minmax", "robust", "none"] = "standard"
     missing: Literal["refuse", "drop", "center", "mean", "median"] = "refuse"
     indicator: bool = False
     categories: dict[str, Levels] = pydantic.Field(default_factory=dict)
     log: tuple[str, ...] = ()
-    clip: dict[str, tuple[float, float]] = pydantic.Field(default_factory=dict)
+    clip: dict[str, Pair] = pydantic.Field(default_factory=dict)
     drift: Literal["warn", "refuse", "ignore"] = "warn"
 
     @pydantic.model_validator(mode="after")

@@ -6,7 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform, get_args
 
 import numpy as np
 import pydantic
@@ -181,6 +181,16 @@ def _allowed(finding: ErrorDetails) -> str:
     return finding["msg"][:1].lower() + finding["msg"][1:]
 
 
+def _names_in(annotation: Any, value: Any) -> list[str]:
+    """Return the names that a table may have for an annotation of one dataclass, or of several told by their `type`."""
+    kind, parts = value.get("type") if isinstance(value, Mapping) else None, get_args(annotation)
+    if inspect.isclass(annotation):
+        if dataclasses.is_dataclass(annotation) and getattr(annotation, "type", None) == kind:
+            return list(inspect.signature(annotation).parameters)
+        parts = tuple(annotation.__subclasses__()) if kind else ()
+    return [name for part in parts for name in _names_in(part, value)]
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, pydantic.Field))
 def value_object() -> Callable[[type[T]], type[T]]:
     """Make a class, built from a configuration table, a frozen dataclass that raises `InputError` for unknown names."""
@@ -197,7 +207,10 @@ def value_object() -> Callable[[type[T]], type[T]]:
                 initialise(self, *args, **kwargs)
             except pydantic.ValidationError as error:
                 values = dict(zip(names, args, strict=False)) | kwargs
-                raise InputError(f"{value_class.__name__}: {explain(error, names, validated=values)}") from None
+                fields = value_class.__pydantic_fields__
+                inner = {name: _names_in(fields[name].annotation, values[name]) for name in fields.keys() & values}
+                finding = explain(error, names, validated=values, inner=inner)
+                raise InputError(f"{value_class.__name__}: {finding}") from None
 
         value_class.__init__ = __init__  # type: ignore[method-assign]
         return cast(type[T], value_class)

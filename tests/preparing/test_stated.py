@@ -110,6 +110,7 @@ def test_a_site_with_columns_of_its_own_takes_the_units_of_these():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
+        ({"scale": {"age": 60}}, "Prepare: scale.age: 60 is no pair of numbers, such as [60, 12]"),
         ({"scale": {"age": (60, 12)}}, "prepare.scale has no column 'crp'; allowed: centre and unit of each column of"),
         ({"scale": UNITS | {"bmi": (27, 5)}}, "prepare.scale names 'bmi', but no site has this column"),
         ({"log": ("bmi",)}, "prepare.log names 'bmi', but no site has this column"),

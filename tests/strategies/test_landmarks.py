@@ -279,7 +279,7 @@ def test_a_table_becomes_the_components_it_means(table, kind):
         ({"n_samples": 5, "n_components": 10}, "components: n_components = 10, but must be at most the number of"),
         ({"n_samples": 5, "n_adaptive": 10}, "components.n_adaptive is not a known name here"),
         ({"n_adaptive": -1}, "components.n_adaptive = -1: input should be greater than or equal to 0"),
-        ({"n_sample": 5}, "components.n_sample is not a known name here"),
+        ({"n_sample": 5}, "components.n_sample is not a known name here (did you mean n_samples? allowed: "),
         ({"n_samples": 20, "kernel": {"type": "sigmoid"}}, "components.kernel: the sigmoid kernel is not positive"),
         (7, "components"),
     ],
