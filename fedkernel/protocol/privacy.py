@@ -1,19 +1,18 @@
 """Differential privacy of a run by noise on its sums: bounds of rows, the noise's size and its draws.
 
-Two sets of tables are neighbours if they differ by one row, added or removed at one site. All that leaves in a run, but
-for the numbers of rows, has (epsilon, delta)-differential privacy against the coordinator and ``colluders`` of the
-sites together. For a row replaced by another the guarantee is (2 epsilon, (1 + exp(epsilon)) delta).
+All that leaves in a run, but for the numbers of rows, has (epsilon, delta)-differential privacy against the coordinator
+and ``colluders`` of the sites together, for one row added or removed at one site. For a row replaced by another it is
+(2 epsilon, (1 + exp(epsilon)) delta).
 
-Each row is shortened to the length ``radius``, a row of random features to length 1, so that it changes each sum by a
-bounded vector. Each site adds its share of discrete Gaussian noise before the masks; the shares of all sites but the
-colluders are enough.
+Each row is shortened to the length ``radius``, a row of random features to length 1, which bounds its part of each sum.
+Each site adds its share of discrete Gaussian noise before the masks; the shares of all but the colluders are enough.
 
 Not protected:
 
 - Numbers of rows (with ``missing = "drop"``, of rows without an empty cell), names of columns and their kinds, numbers
   or text, computing times, and whether a table is fit: its numbers finite, no cell empty that must not be, its ids
   different. A site refuses nothing else by its rows.
-- Rows against more colluding sites than ``colluders``. A site that only says that it adds noise counts as one.
+- Rows against more than ``colluders`` sites. A site that only says that it adds noise counts as one.
 - Results that stay at a site, from whoever reads the site's folder.
 - Rows at simulated sites, whose noise follows from the run's seed.
 - Rows by which units or ``radius`` were chosen: both must come from public knowledge.
