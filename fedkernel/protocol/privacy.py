@@ -66,11 +66,11 @@ INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privac
 class Privacy:
     """Differential privacy of a run.
 
-    - `epsilon`: privacy loss of the whole run, as docs/explanation/privacy.md defines it; smaller is more private.
-    - `delta`: additive part of the same guarantee. With a large one any row might be shown.
-    - `radius`: length in L2 norm that longer rows are shortened to; from public knowledge, not from the rows.
-    - `colluders`: most sites that may tell the coordinator their noise; a site that adds none is such a one.
-    - `releases`: number of sums that share epsilon and delta; 0: those of the run's plan.
+    - `epsilon`: privacy loss of the whole run (docs/explanation/privacy.md); smaller is more private.
+    - `delta`: additive part of the guarantee; with a large one any row might be shown.
+    - `radius`: L2 norm that longer rows are shortened to; from public knowledge, not from the rows.
+    - `colluders`: most sites that may tell the coordinator their noise, or add none.
+    - `releases`: number of sums that share epsilon and delta; 0: those of the plan.
     """
 
     epsilon: Annotated[float, Field(ge=1e-3)]
