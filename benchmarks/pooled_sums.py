@@ -1,16 +1,13 @@
 """Rows that any pair's sums give back, by `guards.table_share`: the attacks of pooled_attacks.py, run on every pair.
 
-``OPENBLAS_NUM_THREADS=1 python benchmarks/pooled_sums.py [--seconds 8]`` writes docs/results/pooled-sums.md and
-docs/images/pooled-sums.png in about 15 minutes. The file as it stands is of 8 seconds, but of 3 for `UniformKPCA`,
-vertical pairs and landmarks of the coordinator's own; of `DisKPCA` without products of kernel values. `SpectralKMeans`
-sends the sums of `UniformKPCA`.
+``OPENBLAS_NUM_THREADS=1 python benchmarks/pooled_sums.py [--seconds 8]`` writes docs/results/pooled-sums.md and its
+figure in about 15 minutes. The page as it stands is of 3 seconds for `UniformKPCA`, vertical pairs and landmarks of the
+coordinator's own, and without products of kernel values for `DisKPCA`. `SpectralKMeans` is as `UniformKPCA`.
 
-Three sites have 10 rows of wine's first 3 columns each, or 5 of breast cancer's columns each of 20 rows, standardised.
-From as many totals as guards of that share let through, the attacker searches for tables with the same ones: of *all
-sites*, or, by the difference of two runs, of the rows that one run is without. Where columns are divided, d + 1 rows
-are known. A cell is the share of the sought rows that come nearer than a tenth of the rows' mean length, and in
-brackets how many sums there are for each entry of these. A real site would count the sums of such a run against the
-rows that differ alone, and let fewer through.
+Three sites have 10 rows of wine's first 3 columns each, or 5 of breast cancer's columns each of 20 rows, of which d + 1
+are known. From as many totals as guards of that share let through, the attacker searches for rows with the same ones:
+of *all sites*, or, by the difference of two runs, for those that one run lacks. A cell is the share found to a tenth of
+the rows' mean length, and in brackets the sums for each entry sought. Real guards let fewer through for two runs.
 """
 
 import argparse

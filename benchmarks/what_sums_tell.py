@@ -1,15 +1,15 @@
 """How much of a table its numbers give back, by numbers for each entry as the guard `table_share` counts them.
 
 ``OPENBLAS_NUM_THREADS=1 python benchmarks/what_sums_tell.py [--seconds 25]`` writes docs/results/what-sums-tell.md in
-about eight minutes; each search has so many seconds at most.
+about eight minutes; a search has so many seconds at most.
 
-1. Rows found by the products Z_t^T Z_t of D known random features in T iterations: *exactly* if off by less than 0.01
-   of the rows' mean length, *nearly* by less than 0.1. *Drawn* are rows with the table's covariance.
-2. Relative error of a site's d columns in VFedPCA, for its inner products (*Gram*) and for the rows that are not known,
-   if d + 1, 2 d or 4 d are. The vectors are those of an honest search, or random: a malicious coordinator's *own
-   blocks*, or its *own directions* with ``merge = "eigenvalue"``.
-3. Relative error of a site's rows in honest runs with nothing set, on wine and on made-up tables of ten clusters: by
-   d + 1 known rows (2 d with an RBF kernel), or by a search, not tried for more than 100,000 entries.
+1. Rows found by the products Z_t^T Z_t of D random features in T iterations: *exactly* if off by less than 0.01 of the
+   rows' mean length, *nearly* by less than 0.1. *Drawn* are rows with the table's covariance.
+2. Relative error of one site's d columns in VFedPCA: of the inner products (*Gram*), and of the other rows if d + 1,
+   2 d or 4 d are known. Vectors are an honest search's, or random: a malicious coordinator's *own blocks*, or *own
+   directions* with ``merge = "eigenvalue"``.
+3. Relative error of a site's rows in honest runs at the defaults, on wine and made-up tables of ten clusters: by d + 1
+   known rows (2 d with an RBF kernel), or by a search, not tried above 100,000 entries.
 """
 
 import argparse
