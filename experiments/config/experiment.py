@@ -51,8 +51,8 @@ class Experiment(pydantic.BaseModel):
     - `engine`: local, ray, grpc or superlink.
     - `deadline`: seconds that a round may take.
     - `deadlines`: seconds by phase, such as a request's name.
-    - `quorum`: number or fraction of clients with which a run still goes on, in rounds where its method can; by default
-      all.
+    - `quorum`: number or fraction of clients that must remain for a run to go on, in rounds where its method can; by
+      default all.
     - `threads`: BLAS threads of each client and of the coordinator.
     - `evaluate`: measure each strategy's model on the clients, by a round or two more, if its method can.
     - `wire`: type of arrays in messages: float32 takes half of the bytes, and rounds each entry by 6e-8.
