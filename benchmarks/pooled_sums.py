@@ -1,17 +1,13 @@
 """Rows that any pair's sums give back, by `guards.table_share`: the attacks of pooled_attacks.py, run on every pair.
 
-``OPENBLAS_NUM_THREADS=1 python benchmarks/pooled_sums.py [--seconds 8]`` writes docs/results/pooled-sums.md and
-docs/images/pooled-sums.png, in about 15 minutes; docs/explanation/privacy.md says what follows.
+``OPENBLAS_NUM_THREADS=1 python benchmarks/pooled_sums.py [--seconds 8]`` writes docs/results/pooled-sums.md and its
+figure in about 15 minutes. The page as it stands is of 3 seconds for `UniformKPCA`, vertical pairs and landmarks of the
+coordinator's own, and without products of kernel values for `DisKPCA`. `SpectralKMeans` is as `UniformKPCA`.
 
-Three sites have 10 rows of wine's first 3 columns each, or 5 of breast cancer's columns each of 20 rows, standardised.
-A pair sends as many sums as guards of that share let through. The attacker has their totals, with masks or without, and
-searches for tables with which the pair's own clients give the same: of *all sites*, or of the difference of two runs
-with the same requests, *one site apart* or two rows of a site, *a fifth*, or one. Where columns are divided, d + 1 rows
-are known. A cell is the share of the others, or of the rows that differ, that come nearer than a tenth of the rows'
-mean length, and in brackets how many sums there are for each entry that is sought.
-
-Of `SpectralKMeans` see `UniformKPCA`, whose sums it sends. The file as it stands is of 8 seconds, but of 3 for
-`UniformKPCA`, vertical pairs and landmarks of the coordinator's own; of `DisKPCA` without products of kernel values.
+Three sites have 10 rows of wine's first 3 columns each, or 5 of breast cancer's columns each of 20 rows, of which d + 1
+are known. From as many totals as guards of that share let through, the attacker searches for rows with the same ones:
+of *all sites*, or, by the difference of two runs, for those that one run lacks. A cell is the share found to a tenth of
+the rows' mean length, and in brackets the sums for each entry sought. Real guards let fewer through for two runs.
 """
 
 import argparse
@@ -33,6 +29,7 @@ from pooled_attacks import KINDS, most_requests, recover, strategies_of, tables
 
 DOCS = Path(__file__).parents[1] / "docs"
 SHARES = (8.0, 2.0, 1.0, 0.5, 0.25)
+FIGURE = "![Share of the rows recovered, by attack, pair and table_share](../images/pooled-sums.png)"
 CHOSEN = "CentroidKPCA"
 """The pair that is also attacked by a coordinator that sends landmarks of its own."""
 
@@ -78,7 +75,7 @@ def write(results):
         f"| {name} | {kind} | {' | '.join(map(cell, results[name][kind]))} |" for name in results for kind in KINDS
     ]
     lines += ["", f"Fewer sums than a row has entries: {', '.join(few)}."]
-    text = ["# Rows recovered from sums", "", (__doc__ or "").strip(), "", *lines]
+    text = ["# Rows recovered from sums", "", (__doc__ or "").strip(), "", FIGURE, "", *lines]
     (DOCS / "results" / "pooled-sums.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     draw(results)
 

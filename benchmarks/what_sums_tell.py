@@ -1,21 +1,15 @@
-"""How much of a table its sums give back: the searches and equations of tests/attacks, by numbers for each entry.
+"""How much of a table its numbers give back, by numbers for each entry as the guard `table_share` counts them.
 
-``OPENBLAS_NUM_THREADS=1 python benchmarks/what_sums_tell.py [--seconds 25]`` writes docs/results/what-sums-tell.md; it
-takes about eight minutes, of which each search has 25 seconds at most.
+``OPENBLAS_NUM_THREADS=1 python benchmarks/what_sums_tell.py [--seconds 25]`` writes docs/results/what-sums-tell.md in
+about eight minutes; a search has so many seconds at most.
 
-1. Rows found from the products Z_t^T Z_t of D random features in T iterations, whose frequencies are known. A row is
-   found *exactly* where it is off by less than 0.01 of the rows' mean length, and *nearly* by less than 0.1. Rows drawn
-   with the table's covariance are compared in the same way.
-2. Rows of one site with d of the columns, from what it sends in VFedPCA, where as many of its rows are known as a
-   column says: the relative error of the others. In an honest run with ``merge = "exact"`` the vectors are those of the
-   search; a malicious coordinator's *own blocks* are random, and so are its *own directions* with
-   ``merge = "eigenvalue"``, after an update by which the site's local vectors come back.
-3. The rows of one of several sites in honest runs of pairs with nothing set, on wine and on made-up tables of ten
-   clusters with correlated columns: by known rows, one more than columns, or by a search; "not tried" where that would
-   be of more than 100,000 entries. Given are the relative error of the others, or of the rows, and that of rows drawn
-   with the table's covariance.
-
-Numbers are counted as the guard `table_share` counts them.
+1. Rows found by the products Z_t^T Z_t of D random features in T iterations: *exactly* if off by less than 0.01 of the
+   rows' mean length, *nearly* by less than 0.1. *Drawn* are rows with the table's covariance.
+2. Relative error of one site's d columns in VFedPCA: of the inner products (*Gram*), and of the other rows if d + 1,
+   2 d or 4 d are known. Vectors are an honest search's, or random: a malicious coordinator's *own blocks*, or *own
+   directions* with ``merge = "eigenvalue"``.
+3. Relative error of a site's rows in honest runs at the defaults, on wine and made-up tables of ten clusters: by d + 1
+   known rows (2 d with an RBF kernel), or by a search, not tried above 100,000 entries.
 """
 
 import argparse

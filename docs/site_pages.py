@@ -3,7 +3,7 @@
 import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def on_site(text: str, folder: Path) -> str:
 def words_of(schema: Mapping[str, Any]) -> str:
     """Return the values that a key may have."""
     if "const" in schema or "enum" in schema:
-        return " or ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
+        return ", ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
     if choices := schema.get("anyOf", schema.get("oneOf")):
         return " or ".join(dict.fromkeys(words_of(each) for each in choices if each.get("type") != "null"))
     if "$ref" in schema:
@@ -67,7 +67,8 @@ def table_of(schema: Mapping[str, Any]) -> str:
         default = "(needed)" if key in schema.get("required", ()) else ""
         if each.get("default") not in (None, "", [], {}) and not isinstance(each["default"], dict):
             default = f"`{json.dumps(each['default'])}`"
-        meaning = re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", each.get("description", ""))
+        meaning = each.get("description", "").replace("a table in docs/reference/configuration.md", "the table below")
+        meaning = re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", meaning)
         meaning = meaning.replace("None:", "left out:")  # TOML has no None
         cells = f"`{key}`", words_of(each), default, meaning
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
@@ -82,6 +83,12 @@ def tables_within(schema: Any) -> Iterable[str]:
     elif isinstance(schema, list):
         for each in schema:
             yield from tables_within(each)
+
+
+def common_keys(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the keys that most of several tables have, and describe alike."""
+    every = [item for table in tables for item in table.items()]
+    return {key: each for key, each in every if 2 < len(tables) < 2 * every.count((key, each))}
 
 
 def configuration() -> str:
@@ -106,14 +113,21 @@ All keys of an experiment's file, from the schema that `fedkernel schema` prints
         groups.setdefault("`, `".join(of), []).append(name)
     for of, names in groups.items():
         tables = {name: schema["$defs"][name] for name in names}
-        first, *others = (table["properties"] for table in tables.values())
-        common = {key: each for key, each in first.items() if others and all(it.get(key) == each for it in others)}
+        common = common_keys([table["properties"] for table in tables.values()])
+        of_all = set[str].intersection(*(set(table["properties"]) for table in tables.values()))
         if common:
-            sections.append(f"## `{of}`: keys of all kinds\n\n{table_of({**tables[names[0]], 'properties': common})}")
+            required = [key for table in tables.values() for key in table.get("required", ())]
+            if checks := [table["properties"]["check"] for table in tables.values() if "check" in table["properties"]]:
+                common["check"] = {"type": "string", "description": checks[0]["description"]}
+            keys_of_all = table_of({"properties": common, "required": required})
+            sections.append(f"## `{of}`: keys of several kinds\n\n{keys_of_all}")
         for name, table in tables.items():
             more = inspect.cleandoc(MODULES[name].__doc__).partition("\n")[2] if name in MODULES else ""
-            own = {key: each for key, each in table["properties"].items() if key not in common}
-            head = f"## `{of}`: {name}\n\n{table['description']}\n"
+            own = {key: each for key, each in table["properties"].items() if common.get(key) != each}
+            check = own.pop("check", None)
+            title = name if check is None else f"`check` = {words_of(check)}"
+            also = [f"`{key}`" for key in common if key in table["properties"] and key not in (*own, *of_all)]
+            head = f"## `{of}`: {title}\n\n{table['description']}{' Also: ' if also else ''}{', '.join(also)}\n"
             sections.append("\n".join([head, table_of({**table, "properties": own}), f"{more}\n"]))
     return "\n".join(sections)
 

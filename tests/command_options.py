@@ -70,21 +70,27 @@ def row(parameter: click.Parameter) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-READING = "Options for reading a table"
-"""Heading of the options that several commands share to the word, which the page has once."""
+SHARED = "Options of several commands"
+"""Heading of the options that commands share to the word, which the page has once."""
 
 
 def shared_options() -> list[click.Parameter]:
-    """Return the options of at least four commands that are the same in all of them, in the order of a table."""
-    every = [parameter for _, command in commands() for parameter in command.params if parameter.name not in EVERYWHERE]
-    times = Counter(map(row, every))
-    return list({row(parameter): parameter for parameter in every if times[row(parameter)] >= 4}.values())
+    """Return the options that are the same in several commands; of one name the most common, if one is."""
+    every = [option for _, command in commands() for option in command.params if not isinstance(option, TyperArgument)]
+    by_name: dict[str, Counter[str]] = {}
+    for option in every:
+        by_name.setdefault(option.opts[0], Counter())[row(option)] += 1
+    first = {row(option): option for option in reversed(every) if option.name not in EVERYWHERE}
+    rows = [rows.most_common(2) for rows in by_name.values()]
+    return [
+        first[most] for (most, times), *others in rows if most in first and times > max([1, *(n for _, n in others)])
+    ]
 
 
 def table(parameters: list[click.Parameter], more: str = "") -> str:
     """Return the table of some parameters, with a last line about others."""
     lines = [*map(row, parameters), *([more] if more else [])]
-    return "\n".join(["| argument, option | value | what it does |", "|---|---|---|", *lines, ""]) if lines else ""
+    return "\n".join(["| option | value | meaning |", "|---|---|---|", *lines, ""]) if lines else ""
 
 
 def section(name: str, command: click.Command, shared: list[click.Parameter]) -> str:
@@ -96,7 +102,7 @@ def section(name: str, command: click.Command, shared: list[click.Parameter]) ->
             names.append(f"`{parameter.opts[0]}`")
         else:
             own.append(parameter)
-    link = f"[see below](#{READING.lower().replace(' ', '-')})"
+    link = f"[see below](#{SHARED.lower().replace(' ', '-')})"
     text = " ".join((command.help or "").replace("\\[", "[").split())
     return "\n".join([f"## {name}", "", text, "", table(own, f"| {', '.join(names)} |  | {link} |" if names else "")])
 
@@ -106,7 +112,7 @@ def page() -> str:
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     shared = shared_options()
     sections = "\n".join(section(name, command, shared) for name, command in commands())
-    return f"{before}{BEGIN}\n{sections}\n## {READING}\n\n{table(shared)}\n{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}\n{sections}\n## {SHARED}\n\n{table(shared)}\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":

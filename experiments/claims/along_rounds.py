@@ -33,8 +33,7 @@ class Rate(_RoundCriteria):
     """Criterion on the slope of log value against log t, mean over seeds; -1 is 1 / t.
 
     - `from`: first iteration that counts; those with value 0 do not.
-    - `deviation`: the slope is that of the standard deviation over seeds; its standard error is the jackknife's, from
-      the slopes without one seed each.
+    - `deviation`: whether it is the slope of the standard deviation over seeds, with the jackknife's standard error.
     """
 
     check: Literal["rate"]

@@ -59,17 +59,14 @@ class Comparison(ClaimCriteria):
     """Criterion on the ratio or difference of two methods' figures with the same seed, mean over seeds.
 
     - `metric`: name of the figures.
-    - `of`, `to`: names of the two methods: `of` is divided by `to`, or `to` is subtracted from it. Several names only
-      with `at`.
-    - `where_of`, `where_to`: as `where`, for one side only. Settings are compared that have the values of all other
-      parameters in common.
-    - `best`: on each side only the setting counts whose metric is best on average.
-    - `at`: a metric, such as ``floats_up``, or several to add up: the two methods are compared at its equal values. The
-      settings of `to` make a curve for each seed, which is interpolated on logarithmic axes at the value of `of`.
-      Settings of `of` that lie beyond the curve's ends with any seed do not count.
-    - `along`: with `at`, the swept parameters by dotted path that make the curve; a list of methods in `to` makes one,
-      too.
-    - `iteration`: the metric of `of` is its value in the rounds at this outer iteration, in place of that at the end.
+    - `of`: name of the method that is divided by `to`, or from which `to` is subtracted; several only with `at`.
+    - `to`: name of the other method; several only with `at`.
+    - `where_of`, `where_to`: as `where`, for one side. Settings are compared whose other parameters are the same.
+    - `best`: on each side only the setting that is best on average counts.
+    - `at`: a metric, such as ``floats_up``, or several to add up, at whose equal values the methods are compared: `to`
+      has a curve for each seed, interpolated on logarithmic axes. Settings of `of` beyond its ends do not count.
+    - `along`: with `at`, swept parameters by dotted path that make the curve, if not several methods in `to` do.
+    - `iteration`: outer iteration whose value counts for `of`, in place of that at the end.
     """
 
     check: Literal["ratio", "difference"]

@@ -76,11 +76,11 @@ class ClaimCriteria(pydantic.BaseModel, ABC):
 
     - `text`: the sentence.
     - `check`: type of the criterion, which decides the other keys.
-    - `kind`: an identity cannot fail in a correct program, whatever the data. An untestable sentence is about settings
-      that the experiment only has a stand-in for: the number is shown, and decides nothing.
-    - `why`: a remark after the numbers; required of untestable sentences.
-    - `where`: only runs with these values of swept parameters count.
-    - `at_most`, `at_least`: limits, which are themselves allowed; one of `at_most` and `at_least` is required.
+    - `kind`: an identity holds in any correct program. Of an untestable sentence the experiment has only a stand-in,
+      whose number decides nothing.
+    - `why`: remark after the numbers; required if untestable.
+    - `where`: values of swept parameters of the runs that count.
+    - `at_most`, `at_least`: limits, themselves allowed; one of them is required.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

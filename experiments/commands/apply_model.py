@@ -11,13 +11,9 @@ from fedkernel.experiments.commands.console import PrintLog, print_status
 from fedkernel.experiments.commands.table_options import FormatOptions, Id
 from fedkernel.ground import InputError
 
-Where = Annotated[
-    Path, Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
-]
-File = Annotated[Path, Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
-Out = Annotated[
-    Path | None, Option(help="New .csv or .npz file, with ids or row numbers; by default results are printed.")
-]
+Where = Annotated[Path, Argument(metavar="MODEL", help="A model's file, or the folder of a run.")]
+File = Annotated[Path, Argument(metavar="FILE", help="Rows with the model's columns.")]
+Out = Annotated[Path | None, Option(help="New .csv or .npz file; by default results are printed.")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing file.")]
 
 
@@ -33,7 +29,7 @@ def predict(
     name_classes: Annotated[
         bool, Option("--name-classes", help="Name each cluster by the class of most of its rows.")
     ] = False,
-    save_model: Annotated[Path | None, Option(help="With --name-classes: new file for the model with names.")] = None,
+    save_model: Annotated[Path | None, Option(help="With --name-classes: new file for the named model.")] = None,
 ) -> None:
     """Label rows by the clusters of a model; nothing leaves this machine."""
     with PrintLog(print_status, "fedkernel.models.fitted_model"):

@@ -26,31 +26,30 @@ def check(
     reading: ReadingOptions,
     against: Annotated[
         Path | None,
-        Option(metavar="SCHEMA", help="Compare with the schema that all sites agreed on; FILE may then be a schema."),
+        Option(metavar="SCHEMA", help="Compare with the sites' agreed schema; FILE may then be a schema, too."),
     ] = None,
     schema: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Write the table's schema, its names and types, to be edited by hand."),
+        Option(metavar="FILE", help="Write the names and types of columns, to be edited by hand."),
     ] = None,
     ranges: Annotated[
         bool,
         Option(
             "--ranges",
-            help="With --schema: also the number of rows, and each column's extremes and levels, which show single "
-            "rows. Another site's number is a fault only if it is beyond such a range by more than its width.",
+            help="With --schema: also the number of rows, and ranges and levels, which show single rows. Another "
+            "site's number is a fault if it is beyond a range by more than its width.",
         ),
     ] = False,
     study: Annotated[
         Path | None,
-        Option(metavar="STUDY", help="Print also how many numbers the runs of a study send for each entry."),
+        Option(metavar="STUDY", help="Print also how many numbers a study's runs send for each entry."),
     ] = None,
     show_values: Annotated[bool, Option("--show-values", help="Quote some of the cells.")] = False,
 ) -> None:
     r"""Check a site's file, and print every fault with its remedy; nothing leaves.
 
-    Faults must be mended, in the file, by an option or by the experiment's table \[prepare]: exit code 2. With doubts
-    and notes only, the file can be used: exit code 0. Places are as in a spreadsheet: row 1 has the names, columns are
-    letters.
+    Faults must be mended, in the file, by an option or by the experiment's table \[prepare]: exit code 2. A file with
+    doubts and notes can be used. Places are as in a spreadsheet: row 1 has the names, columns are letters.
     """
     if ranges and schema is None:
         raise InputError("--ranges needs --schema FILE")

@@ -32,10 +32,7 @@ def _status(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def demo(out: Annotated[Path, Option(help="Output folder.")] = Path("fedkernel-demo"), debug: Debug = False) -> None:
-    """Run the quickstart on bundled data, and print the path of its report.
-
-    The same command again continues what was interrupted.
-    """
+    """Run the quickstart on bundled data, and print the path of its report."""
     with _status("quickstart: five clients hold different columns of 569 patients; loading libraries") as status:
         from fedkernel.experiments import commands, config, running  # noqa: PLC0415 - the first line does not wait for them
 

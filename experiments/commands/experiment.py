@@ -17,34 +17,28 @@ from fedkernel.ground import InputError
 def run(  # noqa: PLR0917 - one option each
     config: Annotated[
         Path,
-        Argument(help="The experiment: a TOML file, or a name of `fedkernel list experiments`; with --all a folder."),
+        Argument(help="A TOML file, or a name of `fedkernel list experiments`; with --all a folder."),
     ],
-    engine: Annotated[
-        str | None, Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default as in the file.")
-    ] = None,
+    engine: Annotated[str | None, Option(help=f"{', '.join(ENGINES)}; by default as in the file.")] = None,
     connection: Annotated[
         str | None, Option(metavar="NAME", help="With engine superlink: its name in Flower's configuration.")
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10; may be repeated."),
+        Option("--set", metavar="KEY=VALUE", help="Change a value by its dotted path; may be repeated."),
     ] = None,
-    out: Annotated[
-        Path | None, Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE if not local.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="Output folder; by default runs/NAME or runs/NAME-ENGINE.")] = None,
     restart: Annotated[bool, Option(help="First delete the experiment in the output folder.")] = False,
-    every: Annotated[
-        bool, Option("--all", help="Run all experiments of the folder CONFIG, side by side, into one report.")
-    ] = False,
+    every: Annotated[bool, Option("--all", help="Run all experiments of the folder CONFIG into one report.")] = False,
     jobs: Annotated[
         int | None,
-        Option(min=1, help="With --all: experiments at a time; by default the number of processors."),
+        Option(min=1, help="With --all: experiments at a time; by default one per processor."),
     ] = None,
-    quick: Annotated[bool, Option("--quick", help="Rehearse in seconds, with the file's table \\[quick].")] = False,
+    quick: Annotated[bool, Option("--quick", help="Rehearse in seconds, by the file's table \\[quick].")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the forecast costs, and run nothing.")] = False,
     shape: Annotated[
         str | None,
-        Option(metavar="ROWSxCOLUMNS", help="With --dry-run: shape of each site's table, where sites hold them."),
+        Option(metavar="ROWSxCOLUMNS", help="With --dry-run: size of each site's own table."),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -83,14 +77,9 @@ def run(  # noqa: PLR0917 - one option each
 
 def report(
     folder: Annotated[Path, Argument(help="Output folder of an experiment, or of run --all.")],
-    form: Annotated[
-        Format | None, Option("--format", help="Print the table alone, and write nothing; csv has all digits.")
-    ] = None,
+    form: Annotated[Format | None, Option("--format", help="Only print tables; csv has all digits.")] = None,
 ) -> None:
-    """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.
-
-    Failed and unfinished runs are named, and are in no figure.
-    """
+    """Print an experiment's table again, and write its plots and report.html anew."""
     if commands.is_collection(folder):
         commands.report_folder(folder, form)
         return
@@ -103,24 +92,23 @@ def report(
 
 def compare(  # noqa: PLR0917 - one option each
     a: Annotated[Path, Argument(metavar="A", help="Output folder of an experiment.")],
-    b: Annotated[Path, Argument(metavar="B", help="Output folder to compare it with.")],
+    b: Annotated[Path, Argument(metavar="B", help="Output folder of the other.")],
     metrics: Annotated[
         list[str] | None,
         Option(
             "--metric",
             metavar="NAME",
-            help="Metric to compare, by default their tables' leading one; may be repeated.",
+            help="Metric to compare, by default the leading one; may be repeated.",
         ),
     ] = None,
     every: Annotated[bool, Option("--all", help="Compare all metrics.")] = False,
-    form: Annotated[Format | None, Option("--format", help="Print the tables alone; csv has all digits.")] = None,
+    form: Annotated[Format | None, Option("--format", help="Only print tables; csv has all digits.")] = None,
     fail: Annotated[bool, Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
 ) -> None:
-    """Compare the experiments in two output folders, A and B, method by method.
+    """Compare the experiments in two output folders, method by method.
 
-    Methods of the same name are compared at the same swept values. A difference of means is more than noise if it is
-    over two standard errors, taken seed by seed where both have the same seeds; with one seed any is. Seconds never
-    count.
+    Noise is a difference of at most two standard errors, seed by seed if the seeds are the same; with one seed nothing
+    is noise. Seconds never count.
     """
     differing = commands.compare_folders(a, b, metrics or [], form, every=every)
     if fail and differing:

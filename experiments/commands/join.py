@@ -21,23 +21,23 @@ from fedkernel.protocol import TABLE_SHARE
 
 def join(
     server: Annotated[str, Argument(metavar="HOST:PORT", help="Address of the server.")],
-    name: Annotated[str, Option(help="The site's name, as its certificate has it.")],
-    out: Annotated[Path, Option(help="Folder for the site's own results of each run: labels, embedding, ...")],
+    name: Annotated[str, Option(help="The site's name, as in its certificate.")],
+    out: Annotated[Path, Option(help="Folder for the site's results: labels, embedding, ...")],
     *,
     data: Annotated[Path | None, Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
     new: Annotated[
         Path | None,
         Option(
-            help="File of later rows, with the columns of --data: serve --project projects them, and received models "
-            "are applied to them. Without it, models of a server that asks nothing else are applied to --data."
+            help="Later rows with the columns of --data: serve --project projects them, and received models are "
+            "applied to them, or without it to --data if the server asks nothing else."
         ),
     ] = None,
     rehearse: Annotated[
         Path | None,
         Option(
             metavar="SCHEMA",
-            help="In place of --data: made-up rows, by a schema (`fedkernel policy schema`). Results go to the folder "
-            "rehearsal in --out; every study that the policy allows is approved.",
+            help="In place of --data: made-up rows by a schema (`fedkernel policy schema`). Results go to the folder "
+            "rehearsal in --out; --approve is any by default.",
         ),
     ] = None,
     tls: Annotated[Path | None, Option(help="The site's folder of `fedkernel certs`.")] = None,
@@ -47,19 +47,19 @@ def join(
         Path | None,
         Option(
             metavar="SCHEMA",
-            help="Join only if the table fits a schema (`fedkernel check --schema`), whose order its columns get.",
+            help="Join only if the table fits a schema (`fedkernel check --schema`), and take its order of columns.",
         ),
     ] = None,
     id_key: Annotated[
         Path | None,
         Option(
-            help="File with a secret of all sites, unknown to the server, to hash ids with. One site makes it: (umask "
+            help="File with a secret to hash ids with, unknown to the server, which one site makes for all: (umask "
             "77; openssl rand -hex 32 > FILE)."
         ),
     ] = None,
     ids_without_key: Annotated[
         bool,
-        Option("--ids-without-key", help="Let hashes of ids leave without that secret; ids can be guessed from them."),
+        Option("--ids-without-key", help="Let hashes leave without that secret; ids can be guessed from them."),
     ] = False,
     identity: Annotated[
         Path | None, Option(help="The site's key for letters and masked sums: `fedkernel identity`.")
@@ -67,15 +67,13 @@ def join(
     pins: Annotated[Path | None, Option(help='TOML file with peers\' fingerprints: NAME = "FINGERPRINT".')] = None,
     peers_without_pins: Annotated[
         bool,
-        Option(
-            "--peers-without-pins", help="Write letters to peers without pins, too, which may be the server itself."
-        ),
+        Option("--peers-without-pins", help="Write letters to peers without pins, which may be the server itself."),
     ] = False,
     policy: Annotated[
         Path | None,
         Option(
             help="The site's policy (`fedkernel policy init`), in place of --peers-without-pins, --share-rows, "
-            "--table-share, --allow, --given-seed and the options that begin with --min or --max."
+            "--table-share, --allow, --given-seed, --min... and --max..."
         ),
     ] = None,
     approval: Annotated[
@@ -83,34 +81,34 @@ def join(
         Option(
             "--approve",
             metavar="ask|any|HASH",
-            help="Studies to take part in. ask: those approved at this terminal or by `fedkernel study approve`; any: "
-            "all that the policy allows; by default as the policy says.",
+            help="ask: at this terminal or by `fedkernel study approve`; any: all that the policy allows; HASH: this "
+            "study; by default as the policy says.",
         ),
     ] = None,
-    share_rows: Annotated[bool, Option("--share-rows", help="Let raw rows leave, if a method sends some.")] = False,
+    share_rows: Annotated[
+        bool, Option("--share-rows", help="Let rows leave as they are, if a method sends some.")
+    ] = False,
     table_share: Annotated[
         float | None,
         Option(
-            help="Numbers that may leave in a run for each entry of the table, above 0; by default "
-            f"{TABLE_SHARE:g}. A study's: `fedkernel check FILE --study STUDY`."
+            help="Numbers that may leave in a run for each entry; by default "
+            f"{TABLE_SHARE:g}. `fedkernel check --study` says how many a study needs."
         ),
     ] = None,
     allow: Annotated[
         list[str] | None,
         Option(
             metavar="NAME",
-            help="Client class or kernel that may be used, by name or package.module:Class; may be repeated. By "
-            "default fedkernel's that the study names.",
+            help="Class of a client or kernel that may be used, by name or package.module:Class; by default "
+            "fedkernel's; may be repeated.",
         ),
     ] = None,
     take_models: Annotated[
         bool,
-        Option(
-            "--take-models", help="Keep models that the server sends in the folder received of --out, and apply them."
-        ),
+        Option("--take-models", help="Keep models that the server sends in OUT/received, and apply them."),
     ] = False,
-    models_quota: Annotated[int, Option(min=0, help="With --take-models: most bytes of all kept models.")] = QUOTA,
-    keep: Annotated[bool, Option("--keep", help="Store also all data that leave, in --out.")] = False,
+    models_quota: Annotated[int, Option(min=0, help="With --take-models: most bytes of all.")] = QUOTA,
+    keep: Annotated[bool, Option("--keep", help="Store all that leaves in --out.")] = False,
     min_rows: Annotated[
         int | None, Option(min=1, help=f"Least number of rows to answer from; by default {site.MIN_ROWS}.")
     ] = None,
@@ -118,14 +116,14 @@ def join(
         int | None, Option(min=1, help=f"Least number of sites in a run; by default {site.MIN_SITES}.")
     ] = None,
     given_seed: Annotated[
-        bool, Option("--given-seed", help="Let the server choose the seed even where rows are drawn by it.")
+        bool, Option("--given-seed", help="Let the server choose the seed by which rows are drawn.")
     ] = False,
     max_message: Annotated[
         int | None,
         Option(
             min=site.LEAST_MESSAGE,
             max=site.MOST_MESSAGE,
-            help="Largest message to or from this site in bytes; by default 2^30.",
+            help="Largest message in bytes; by default 2^30.",
         ),
     ] = None,
     max_memory: Annotated[
@@ -136,14 +134,14 @@ def join(
         float | None,
         Option(help=f"Most seconds for an answer, above 0; by default {site.USUAL_SECONDS:g}."),
     ] = None,
-    log: Annotated[Path | None, Option(help="File for messages, and details of errors.")] = None,
+    log: Annotated[Path | None, Option(help="File for messages and details of errors.")] = None,
     log_json: LogJSON = False,
     patience: Annotated[
         float,
         Option(
             min=0,
             callback=check_finite,
-            help="Seconds to look for the server, at first and whenever it is lost.",
+            help="Seconds to look for the server, each time.",
         ),
     ] = grpc.SITE_PATIENCE,
     debug: Debug = False,

@@ -16,7 +16,7 @@ from typer import Option
 from fedkernel.experiments.commands.console import SafeLogHandler, messages
 from fedkernel.ground import InputError, one_line
 
-LogJSON = Annotated[bool, Option("--log-json", help="Write messages as lines of JSON: time, level, logger, event, ...")]
+LogJSON = Annotated[bool, Option("--log-json", help="Write messages as lines of JSON.")]
 
 FIELDS = ("run", "round", "phase", "site", "code")
 """Attributes of a record that are copied into its line of JSON, if present."""

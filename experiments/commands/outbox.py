@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = CommandGroup("Show and check the record of what has left a site.")
 
-Record = Annotated[Path, Argument(metavar="OUT", help="The folder that the site joined with, or its outbox.jsonl.")]
+Record = Annotated[Path, Argument(metavar="OUT", help="The site's --out, or the outbox.jsonl in it.")]
 
 
 @app.command(name="show")
@@ -66,15 +66,13 @@ def _shapes(arrays: Mapping[str, tuple[int, ...]]) -> list[str]:
 def verify(
     out: Record,
     against: Annotated[
-        list[Path] | None, Option(metavar="RESULT", help="Folder of a run's result at the server; may be repeated.")
+        list[Path] | None, Option(metavar="RESULT", help="A run's folder at the server; may be repeated.")
     ] = None,
-    client: Annotated[
-        int | None, Option(min=0, help="With --against: the site's place among the study's sites, from 0.")
-    ] = None,
+    client: Annotated[int | None, Option(min=0, help="With --against: the site's place in the study, from 0.")] = None,
 ) -> None:
     """Check that the outbox is complete and unchanged, and that the server counts no more than left.
 
-    Missing last lines show only against a server's result, or a last SHA-256 that was written down.
+    Missing last lines show only against a server's result or a noted SHA-256.
     """
     if (against is None) != (client is None):
         raise InputError("--against RESULT and --client NUMBER go together, but one is missing")

@@ -24,7 +24,7 @@ from fedkernel.ground import InputError, one_line
 app = CommandGroup("Write and check a site's policy: what its operator allows.")
 
 File = Annotated[Path, Argument(metavar="POLICY", help="A site's policy, a TOML file.")]
-Data = Annotated[Path | None, Option(help="The site's table, of which only the size is used.")]
+Data = Annotated[Path | None, Option(help="The site's table, in place of --shape.")]
 
 WORDS = {True: "allowed", False: "refused", None: "open"}
 
@@ -39,7 +39,7 @@ def init(
     ] = None,
     shape: Annotated[
         str | None,
-        Option(metavar="ROWSxCOLUMNS", help="With --study: size of the site's table, which limits the replies."),
+        Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, on which limits depend."),
     ] = None,
 ) -> None:
     """Write a policy to start from: the defaults, with all other settings as comments."""
@@ -69,20 +69,20 @@ def check(path: File) -> None:
 @app.command()
 def explain(
     path: File,
-    study: Annotated[Path, Argument(metavar="STUDY", help="A study, as JSON, or the experiment that makes it.")],
+    study: Annotated[Path, Argument(metavar="STUDY", help="Its .json, or the experiment that makes it.")],
     *,
     data: Data = None,
     reading: ReadingOptions,
     shape: Annotated[
-        str | None, Option(metavar="ROWSxCOLUMNS", help="In place of --data: size of the site's table.")
+        str | None, Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, on which limits depend.")
     ] = None,
     out: Annotated[
-        Path | None, Option(help="The folder that the site joins with: what has left before counts, too.")
+        Path | None, Option(help="The folder that the site joins with, by which earlier runs count.")
     ] = None,
 ) -> None:
     """Check a study against each rule of a policy, before anything connects; exit code 2 if one refuses.
 
-    With the table or its size, limits and guards that depend on it are checked, too. "open" is decided by the run.
+    With the table or its size, limits that depend on it are checked, too. "open" is decided by the run.
     """
     read, policy = commands.read_study(study), site.read_policy(path)
     if data is not None and shape is not None:
@@ -110,7 +110,7 @@ def schema(
     *,
     out: Annotated[Path, Option(help="The file to write.")] = Path("schema.toml"),
     reading: ReadingOptions,
-    policy: Annotated[Path | None, Option(help="The site's policy: columns that it hides are not read.")] = None,
+    policy: Annotated[Path | None, Option(help="The site's policy, which may hide columns.")] = None,
 ) -> None:
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges show the extreme values."""
     file = reading.of(data)

@@ -14,9 +14,9 @@ app = CommandGroup("Make and check signed receipts of what left a site in a run.
 
 @app.command()
 def make(
-    out: Annotated[Path, Argument(metavar="OUT", help="The folder that the site joined with.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="The site's --out.")],
     name: Annotated[str, Option(help="The site's name.")],
-    identity: Annotated[Path | None, Option(help="The site's key, which signs: `fedkernel identity`.")] = None,
+    identity: Annotated[Path | None, Option(help="The site's key (`fedkernel identity`), which signs.")] = None,
 ) -> None:
     """Write a receipt for each run in the outbox into OUT/receipts, as `join` does when it ends."""
     from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
@@ -28,13 +28,11 @@ def make(
 @app.command()
 def verify(
     files: Annotated[
-        list[Path], Argument(metavar="FILES", exists=True, dir_okay=False, help="Receipts, of any sites and runs.")
+        list[Path], Argument(metavar="FILES", exists=True, dir_okay=False, help="Receipts of any sites and runs.")
     ],
-    study: Annotated[
-        Path | None, Option(help="Their study, its .json or the experiment; with masked sums it has the sites' keys.")
-    ] = None,
+    study: Annotated[Path | None, Option(help="Their study, which has the sites' keys if sums are masked.")] = None,
     out: Annotated[
-        Path | None, Option(metavar="OUT", help="The site's folder, to whose outbox the receipts must belong.")
+        Path | None, Option(metavar="OUT", help="A site's --out, whose outbox must have the receipts.")
     ] = None,
 ) -> None:
     """Check the signatures of receipts, and add them up; exits with 1 if anything contradicts.

@@ -29,7 +29,7 @@ Insecure = Annotated[bool, Option("--insecure", help="Plaintext, on loopback onl
 
 
 def certs(  # noqa: PLR0917 - one option each
-    folder: Annotated[Path, Argument(help="Folder of the authority, new or existing; each name gets a folder in it.")],
+    folder: Annotated[Path, Argument(help="Folder of your authority, which signs; each name gets a folder in it.")],
     server: Annotated[
         list[str] | None, Option(metavar="HOST", help="Host name or address of the server; may be repeated.")
     ] = None,
@@ -39,17 +39,17 @@ def certs(  # noqa: PLR0917 - one option each
         Option(
             metavar="DAYS",
             help=f"Days of validity, above 0 and {grpc.AUTHORITY_DAYS} at most; by default {grpc.DAYS}, with "
-            "--renew-expiring as many as before.",
+            f"--renew-expiring as before.",
         ),
     ] = None,
-    renew: Annotated[bool, Option("--renew", help="Replace existing certificates, and their keys.")] = False,
+    renew: Annotated[bool, Option("--renew", help="Replace existing certificates and keys.")] = False,
     expiring: Annotated[
         float | None,
         Option(
             "--renew-expiring",
             metavar="DAYS",
             min=0,
-            help="Renew certificates that end within so many days, with the same names, hosts and keys.",
+            help="Renew certificates that end within so many days; names, hosts and keys remain.",
         ),
     ] = None,
     revoked: Annotated[
@@ -57,7 +57,7 @@ def certs(  # noqa: PLR0917 - one option each
         Option("--revoke", metavar="NAME", help="Site to accept no longer; may be repeated."),
     ] = None,
 ) -> None:
-    """Make, renew or revoke certificates of a server and its sites, signed by your own authority."""
+    """Make, renew or revoke certificates of a server and its sites."""
     for path in grpc.revoke(folder, revoked) if revoked else []:
         print_line(f"{path}: {', '.join(revoked or [])} revoked")
     if expiring is not None:
@@ -86,10 +86,10 @@ def identity(
     name: Annotated[str, Option(help="The site's name.")] = "NAME",
     public: Annotated[
         bool,
-        Option("--public", help="Print the public keys, for a study of masked sums, not the fingerprint."),
+        Option("--public", help="Print the public keys, which a study with masked sums needs."),
     ] = False,
 ) -> None:
-    """Make a site's key for letters and masked sums, and print its fingerprint for other sites' pins."""
+    """Make a site's key for letters and masked sums, and print its fingerprint for pins."""
     from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
 
     if not path.exists():
@@ -107,7 +107,8 @@ def serve(  # noqa: PLR0917 - one option each
     tls: Annotated[Path | None, Option(help="The server's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
     overrides: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a value, as run --set does.")
+        list[str] | None,
+        Option("--set", metavar="KEY=VALUE", help="Change a value by its dotted path; may be repeated."),
     ] = None,
     out: Annotated[Path | None, Option(help="Output folder; by default runs/NAME.")] = None,
     restart: Annotated[bool, Option(help="First delete the experiment in the output folder.")] = False,
@@ -116,8 +117,8 @@ def serve(  # noqa: PLR0917 - one option each
         Option(
             min=0,
             callback=check_finite,
-            help="Seconds to wait for a lost site before the run fails or, with a quorum, goes on without it. A loss "
-            "shows at once if the process ends, after 40 to 60 s if it hangs or its network is cut.",
+            help="Seconds to wait for a lost site before the run fails or, with a quorum, goes on. A process that "
+            "hangs, or whose network is cut, counts as lost after 40 to 60 s.",
         ),
     ] = grpc.SERVER_PATIENCE,
     mend: Annotated[
@@ -125,8 +126,7 @@ def serve(  # noqa: PLR0917 - one option each
         Option(
             min=0,
             callback=check_finite,
-            help="Seconds for a site whose table or files do not fit the first run to mend them and join again; the "
-            "others wait.",
+            help="Seconds that all wait for a site to mend a table or files that do not fit the first run.",
         ),
     ] = grpc.REPAIR_SECONDS,
     set_aside: Annotated[
@@ -134,7 +134,7 @@ def serve(  # noqa: PLR0917 - one option each
         Option(
             metavar="K",
             min=0,
-            help="Skip further runs that need a site by whose fault K in a row have failed; 0: never.",
+            help="Skip further runs of a site by whose fault K in a row have failed; 0: never.",
         ),
     ] = 0,
     max_message: Annotated[
@@ -142,21 +142,22 @@ def serve(  # noqa: PLR0917 - one option each
         Option(
             min=1,
             max=grpc.MAX_MESSAGE_BYTES,
-            help="Largest message to or from any site in bytes; each site has its own limit.",
+            help="Largest message in bytes; each site has a limit of its own.",
         ),
     ] = grpc.MAX_MESSAGE_BYTES,
     project: Annotated[
-        bool, Option("--project", help="Project the sites' new rows (join --new) onto the result of a run.")
+        bool,
+        Option(
+            "--project", help="Project the sites' new rows (join --new) by a run's result, and write their coordinates."
+        ),
     ] = False,
-    run: Annotated[
-        str | None, Option(help="With --project: the run, such as groups__seed=0, if there are several.")
-    ] = None,
-    name: Annotated[str, Option(help="With --project: name of the new rows, such as week-14.")] = "new",
+    run: Annotated[str | None, Option(help="With --project: the run, if there are several.")] = None,
+    name: Annotated[str, Option(help="With --project: name of the new rows.")] = "new",
     to_sites: Annotated[
         bool,
         Option(
             "--to-sites/--coordinator-only",
-            help="With --project: whether sites get their coordinates; by default they do.",
+            help="With --project: whether sites get their coordinates.",
         ),
     ] = True,
     log_json: LogJSON = False,
@@ -164,16 +165,12 @@ def serve(  # noqa: PLR0917 - one option each
         str | None,
         Option(
             metavar="[HOST:]PORT",
-            help="Serve counters of sites, rounds, bytes, seconds and refusals for Prometheus, by plain HTTP, at "
-            "127.0.0.1 by default. Needs fedkernel\\[metrics].",
+            help="Serve counters for Prometheus, by plain HTTP, at 127.0.0.1 by default. Needs fedkernel\\[metrics].",
         ),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Wait until all sites have joined, run an experiment with them, and write its report.
-
-    With --project, the sites project new rows instead, and the server writes all coordinates.
-    """
+    """Wait until all sites have joined, run an experiment with them, and write its report."""
     with server_log(log_json), report_errors(debug):
         secured = read_tls_of(tls, insecure, listen, "server", print_status)
         host = grpc.check_address(listen, any_port=True).rpartition(":")[0]

@@ -15,7 +15,7 @@ from fedkernel.ground import InputError
 def show(
     out: Annotated[
         Path,
-        Argument(metavar="OUT", help="The folder that the site joined with, or of a simulated run or experiment."),
+        Argument(metavar="OUT", help="The site's --out, or the folder of a simulated run or experiment."),
     ],
     *,
     data: Annotated[Path | None, Option(metavar="FILE", help="The site's own table.")] = None,
@@ -25,10 +25,7 @@ def show(
     page: Annotated[Path | None, Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
     open_: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.
-
-    The page is one file, which stays on this machine.
-    """
+    """Write a site's own page about its runs: rows, clusters, columns, and what left."""
     options = vars(reading) | vars(reading.form)
     if data is None and (named := [name for name, value in options.items() if value and name != "form"]):
         raise InputError(f"{named[0]} is given, but no data; allowed: with --data FILE")

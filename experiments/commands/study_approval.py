@@ -12,20 +12,18 @@ from fedkernel.ground import InputError
 
 app = CommandGroup("Show a study, which is all that sites will be asked, and approve it.")
 
-Shape = Annotated[
-    str | None, Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, for the numbers that leave per entry.")
-]
+Shape = Annotated[str | None, Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, on which limits depend.")]
 
 
 @app.command(name="show")
 def show_(
     study: Annotated[
-        Path, Argument(metavar="STUDY", help="An experiment whose \\[data] table names its sites, or its .json.")
+        Path, Argument(metavar="STUDY", help="An experiment with sites in its \\[data] table, or its .json.")
     ],
-    out: Annotated[Path | None, Option(help="Write the study to this file, for the sites.")] = None,
+    out: Annotated[Path | None, Option(help="File for the study, as sites need it.")] = None,
     overrides: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Change a value, as serve --set does."),
+        Option("--set", metavar="KEY=VALUE", help="Change a value by its dotted path; may be repeated."),
     ] = None,
     shape: Shape = None,
 ) -> None:
@@ -45,13 +43,13 @@ def show_(
 def approve_(
     study: Annotated[
         str,
-        Argument(metavar="STUDY", help="Its .json, or all 64 digits of its hash."),
+        Argument(metavar="STUDY", help="Its .json, or its whole hash."),
     ],
     out: Annotated[Path, Option(help="The folder that the site joins with.")],
     shape: Shape = None,
     table_share: Annotated[
         float | None,
-        Option(help="Numbers that may leave in each run for each entry, in place of the policy's."),
+        Option(help="Numbers that may leave in a run for each entry, in place of the policy's."),
     ] = None,
 ) -> None:
     """Approve a study: a site that joins with this folder takes part in it."""

@@ -22,16 +22,14 @@ Drop = Annotated[list[str] | None, Option(metavar="COLUMN", help="Column to leav
 class FormatOptions:
     """Options for the format of a file."""
 
-    delimiter: Annotated[str | None, Option(help="Separator in a .csv file, such as ; or tab; by default guessed.")] = (
+    delimiter: Annotated[str | None, Option(help="Separator of a .csv file, such as ; or tab; by default guessed.")] = (
         None
     )
-    decimal: Annotated[str | None, Option(help="Decimal sign in a .csv file, . or ,; by default guessed.")] = None
+    decimal: Annotated[str | None, Option(help="Decimal sign of a .csv file, . or ,; by default guessed.")] = None
     encoding: Annotated[
-        str | None, Option(help="Encoding of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
+        str | None, Option(help="Encoding of a .csv file; by default UTF-8, or UTF-16 with its mark.")
     ] = None
-    header: Annotated[
-        int | None, Option(min=1, help="Row with the column names in a .csv or .xlsx file; by default 1.")
-    ] = None
+    header: Annotated[int | None, Option(min=1, help="Row with the columns' names; by default 1.")] = None
 
 
 @dataclass(frozen=True)

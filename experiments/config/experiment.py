@@ -45,39 +45,34 @@ SWEEPABLE = ("data", "partition", "prepare", "privacy", "strategy", "baseline")
 class Experiment(pydantic.BaseModel):
     """Validated configuration of an experiment, with the text of its file.
 
-    - `name`: name of the experiment and of its default output folder.
+    - `name`: name, also of the default output folder.
     - `title`: heading of the report.
-    - `seeds`: every method runs once per seed, which decides the partition and all that is random.
+    - `seeds`: each method runs once per seed, which decides all that is random, the partition included.
     - `engine`: local, ray, grpc or superlink.
     - `deadline`: seconds that a round may take.
     - `deadlines`: seconds by phase, such as a request's name.
-    - `quorum`: number or fraction of clients that must remain for a run to go on without a lost one, in rounds where
-      its method can; by default all must.
-    - `threads`: BLAS threads of each client, of the coordinator and of computations here.
-    - `evaluate`: measure every strategy's model on the clients, by a round or two more, where the method has such a
-      measure; these requests are then part of the plan that named sites approve.
-    - `wire`: type of arrays in the methods' messages: float32 takes half of the bytes and rounds each entry by 6e-8.
-      Sites that hold their own data approve it with the study.
-    - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes.
-    - `privacy`: noise on the masked sums, for differential privacy.
-    - `folder`: base of relative paths of data: an absolute path, by default the folder of the file.
-    - `data`: a data set, files or sites; relative paths count from `folder`.
+    - `quorum`: number or fraction of clients that must remain for a run to go on, in rounds where its method can; by
+      default all.
+    - `threads`: BLAS threads of each client and of the coordinator.
+    - `evaluate`: measure each strategy's model on the clients, by a round or two more, if its method can.
+    - `wire`: type of arrays in messages: float32 takes half of the bytes, and rounds each entry by 6e-8.
+    - `sums`: "masked" hides each client's reply in a sum over all, at three times its bytes.
+    - `privacy`: noise on masked sums.
+    - `folder`: absolute path from which relative ones count; by default the file's folder.
+    - `data`: a data set, files or sites.
     - `partition`: division of a data set among clients.
-    - `prepare`: preparation of the clients' tables before the method, by the sites together.
+    - `prepare`: preparation of the clients' tables by all of them together.
     - `strategy`: federated methods, a table for each.
-    - `baseline`: methods to compare the strategies with, a table for each.
-    - `sweep`: lists of values to run through, by dotted path (``partition.clients``, ``strategy.NAME.n_components``,
-      ``strategy.*.rounds``). Several sweeps are combined: each value of one with each of the others.
-    - `case`: values that go together, by dotted path, such as a data set and its kernel. Each case is combined with the
-      sweeps; tables and figures name a case by its first value, which may be a name, ``case = "..."``. Cases of several
-      kinds, ``[[case.KIND]]``, are combined with each other, too.
+    - `baseline`: methods to compare these with, a table for each.
+    - `sweep`: lists of values by dotted path, such as ``strategy.NAME.n_components`` or ``strategy.*.rounds``. Each
+      value of one list is combined with each of the others.
+    - `case`: values that go together, by dotted path, such as a data set and its kernel. Cases are combined with sweeps
+      and with those of other kinds, ``[[case.KIND]]``. The first value, which may be ``case = "..."``, names a case.
     - `report`: figures and metrics of the report.
     - `paper`: the paper's result that the experiment repeats.
     - `claim`: sentences of a paper to check against the runs.
-    - `quick`: changes that ``--quick`` makes, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled
-      set, fewer rounds and settings.
-    - `rehearsal`: whether the changes of `quick` were made. Claims about settings that are then missing are not
-      testable and no error.
+    - `quick`: changes that ``--quick`` makes, by dotted path, for a rehearsal of seconds.
+    - `rehearsal`: whether `quick` was applied, so that claims about missing settings are no error.
     """
 
     model_config = STRICT

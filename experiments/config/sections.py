@@ -38,8 +38,8 @@ SiteName = Annotated[str, pydantic.AfterValidator(check_name)]
 class Method(pydantic.BaseModel):
     """Table ``[[strategy]]`` or ``[[baseline]]``: a name, a method, and the method's own parameters.
 
-    - `name`: name in tables and plots; unique in the file.
-    - `method`: for a strategy a class such as ``DKPCA``, for a baseline for instance ``central KPCA``.
+    - `name`: name in tables and plots, unique in the file.
+    - `method`: a strategy's class such as ``DKPCA``, or a baseline such as ``central KPCA``.
     - `group`: methods of one group are drawn together.
     """
 
@@ -80,13 +80,12 @@ class FileForm(pydantic.BaseModel):
 class Shards(_ReadingOptions):
     """Table ``[data]`` with one file per client, in place of a data set to divide.
 
-    Further keys are the reading options of `SiteFile`, such as ``id``, ``label`` and ``columns``, for all files
-    together. Only one file must have a column to `drop` and, where columns are divided, any other that is named; all
-    must have the ids.
+    The options for reading hold for all files. All must have the ids; one must have a column to `drop` and, where
+    columns are divided, any other that is named.
 
-    - `shards`: paths, and patterns with ``*`` and ``?`` for all matching files in the order of their names.
+    - `shards`: paths, or patterns with ``*`` and ``?``, whose files are taken in the order of their names.
     - `missing`: treatment of rows that not all files have, with columns divided and ids.
-    - `forms`: ``delimiter``, ``decimal``, ``encoding`` and ``header`` of single files, by their paths.
+    - `forms`: ``delimiter``, ``decimal``, ``encoding`` and ``header`` of single files, by path.
     """
 
     model_config = STRICT
@@ -146,13 +145,12 @@ def _matches(path: str) -> list[str]:
 class Sites(pydantic.BaseModel):
     """Table ``[data]`` with named sites that hold their own data, for `fedkernel serve`.
 
-    - `sites`: the sites' names, in the order of the clients' numbers.
-    - `missing`: treatment of rows that not all sites have, with columns divided and an id column.
-    - `share_model`: whether every site gets the model of each run.
-    - `joint_seed`: whether the sites draw the seed of each run together; by default where replies are drawn from it.
-    - `identities`: with ``sums = "masked"``, the public key of each site's identity by its name, as `fedkernel
-      identity --public` prints it.
-    - `signatures`: signatures of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
+    - `sites`: names of the sites, in the order of the clients' numbers.
+    - `missing`: treatment of rows that not all sites have, with columns divided and ids.
+    - `share_model`: whether all sites get each run's model.
+    - `joint_seed`: whether the sites draw each run's seed together; by default where replies are drawn from it.
+    - `identities`: with ``sums = "masked"``, each site's public keys, as `fedkernel identity --public` prints them.
+    - `signatures`: the study's, as `fedkernel study sign` prints them.
     """
 
     model_config = STRICT
@@ -183,19 +181,18 @@ class Sites(pydantic.BaseModel):
 class ReportOptions(pydantic.BaseModel):
     """Table ``[report]``: figures and metrics of the report.
 
-    - `plots`: whether figures are drawn, into ``plots/`` and the page.
-    - `metric`: metric of the console's table and the figures. By default, and if no run has it, it is the error;
-      without an error the first of simplified_silhouette, nmi, ari and stability that any run has, or else the first
-      metric.
-    - `also`: further metrics to draw against each swept number, counts of a run such as ``seconds`` included; metrics
-      of the answer are drawn against floats and rounds, too.
-    - `by_iteration`: values of the rounds to draw against the outer iteration t, one figure for each; ``floats_up`` is
-      the upload of all clients in the rounds of an iteration.
-    - `images`: whether the columns are the pixels of square images, and components of divided columns are drawn as
-      images. Runs that were finished without this option have none.
-    - `rows`: whether the rows are drawn along each method's first two components, with the first seed; by default where
-      nothing is swept and rows have classes or clusters. Runs that were finished without this option have none.
-    - `reference`: whether runs are compared with the central answer; false where that would need too much memory.
+    - `plots`: whether figures are drawn.
+    - `metric`: metric of the console's table and the figures. By default, and if no run has it, the error, or the
+      first that any run has of simplified_silhouette, nmi, ari, stability and all others.
+    - `also`: further metrics, or counts such as ``seconds``, to draw against each swept number; metrics also against
+      floats and rounds.
+    - `by_iteration`: values to draw against the outer iteration t, a figure for each; ``floats_up`` is all clients'
+      upload in an iteration.
+    - `images`: whether columns are pixels of square images, as which components of divided columns are drawn; runs
+      finished without it have none.
+    - `rows`: whether rows are drawn along the first two components of the first seed; by default where nothing is swept
+      and rows have classes or clusters; runs finished without it have none.
+    - `reference`: whether runs are compared with the central answer, which may need too much memory.
     """
 
     model_config = STRICT
@@ -222,12 +219,12 @@ class ReportOptions(pydantic.BaseModel):
 class Paper(pydantic.BaseModel):
     """Table ``[paper]``: the paper's result that an experiment reproduces, and differences in the setting.
 
-    - `name`: the paper's method, such as ``DKPCA``; experiments of one name are grouped.
-    - `shows`: figure or table of the paper, such as ``figure 2a``, or ``figures 13 and 14``, or ``table II``.
+    - `name`: the paper's method, by which experiments are grouped.
+    - `shows`: what the paper has, such as ``figure 2a``, ``figures 13 and 14`` or ``table II``.
     - `setting`: the paper's setting.
-    - `here`: the setting here, and reasons for the difference; "" if it is the same.
-    - `plots`: the drawn figures to show, by file name without ending; by default the first.
-    - `memory`: memory of the experiment in GB, so that experiments run in parallel only while all of them fit.
+    - `here`: the setting here if it is another, and why.
+    - `plots`: drawn figures to show, by file name without ending; by default the first.
+    - `memory`: memory in GB, so that experiments run in parallel only while all fit.
     """
 
     model_config = STRICT

@@ -5,14 +5,13 @@
 | `iris`, `digits`, ... | bundled with scikit-learn (`BUNDLED`) |
 | `geometric`, `blobs`, ... | generated, with options (`GENERATED`) |
 | `fetch:NAME` | downloaded by scikit-learn on first use (`FETCHED`) |
-| `openml:NAME`, `openml:ID` | downloaded from openml.org on first use; an id fixes the version |
-| `NAME`, `npz:NAME` | the file NAME.npz in the folder of the environment variable FEDKERNEL_DATA |
+| `openml:NAME`, `openml:ID` | the same from openml.org; an id fixes the version |
+| `NAME`, `npz:NAME` | NAME.npz in the folder of the environment variable FEDKERNEL_DATA |
 | `npz:PATH.npz` | any npz file |
-| `package.module:function` | a user's loader that returns X, or X and y; `options` are its arguments |
+| `package.module:function` | your loader, which returns X, or X and y |
 
-An npz file holds an array X, or was written by scipy.sparse.save_npz. Sparse sets are `documents`, such files, and some
-downloads (rcv1, 20newsgroups_vectorized, some of OpenML): they are made dense unless `sparse` is set. A bare name
-means a bundled or generated set even if FEDKERNEL_DATA has a file of that name; `npz:` always means the file.
+An npz file holds an array X, or was written by scipy.sparse.save_npz. Such files, `documents` and some downloads are
+sparse, and made dense unless `sparse` is set. A name of a bundled or generated set comes before a file's.
 """
 
 import dataclasses
@@ -67,24 +66,22 @@ class Dataset:
 
 @value_object()
 class DataSpec:
-    """Specification of a data set, as in a `[data]` table; hashable, with JSON through `pydantic.TypeAdapter`.
+    """Specification of a data set, as in a `[data]` table.
 
-    Rows are chosen first (`classes`, `rows` or `share`), then values are scaled, and then the table is `transposed`.
+    Rows are chosen first, then values are scaled, and then the table is transposed.
 
-    - `name`: name or source of the set; a table of sources follows the keys in docs/reference/configuration.md.
-    - `scale`: "none"; per column: "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or
-      "center" (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay
-      zeros).
-    - `rows`: number of rows to keep, drawn at random from `seed`, in their original order; None: all.
-    - `share`: the same as a fraction of all rows; at least one is kept.
-    - `classes`: keep the rows with these labels. Compared as text: 3 also finds the label "3".
-    - `against_rest`: merge all labels into two classes: 1 for this label, 0 for the others.
-    - `seed`: seed of the choice of rows, and of a generated set unless its options have a seed of their own; "run":
-      each run's own seed, so that repetitions of an experiment use different data.
+    - `name`: name or source, one of a table in docs/reference/configuration.md.
+    - `scale`: of columns "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or "center" (mean
+      0), by which constant columns become 0; of rows "unit-norm" (length 1, or zeros).
+    - `rows`: number of rows to keep, drawn at random, in their order; None: all.
+    - `share`: the same as a fraction, of at least one row.
+    - `classes`: labels of the rows to keep, compared as text.
+    - `against_rest`: label of class 1; all others become class 0.
+    - `seed`: seed of the drawn rows, and of a generated set without one in `options`; "run": each run's own.
     - `options`: fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`, or arguments of a loader.
-    - `sparse`: keep a sparse set as CSR. Scales other than "none" and "unit-norm" would fill the zeros and are refused.
+    - `sparse`: keep a sparse set as CSR, with a scale that keeps its zeros, "none" or "unit-norm".
     - `transposed`: swap samples and features, without labels. A vertical partition then divides samples, and VFedPCA,
-      not centred, is PCA of a horizontal partition by the clients' (d, d) covariances.
+      not centred, is PCA of a horizontal partition.
     """
 
     name: str

@@ -2,17 +2,16 @@
 
 | kind | method | each client gets |
 |---|---|---|
-| both | `even` | consecutive columns (rows), the clients' numbers differing by at most 1 |
-| both | `sizes` | consecutive columns (rows), their numbers given by `sizes` |
-| vertical | `columns` | the columns that `columns` lists for it, by position or name, in that order |
-| vertical | `random` | consecutive columns; all ways to cut with at least `minimum` columns each are equally likely |
+| both | `even` | consecutive columns (rows), as many as the others or one more |
+| both | `sizes` | consecutive columns (rows), as many as `sizes` says |
+| vertical | `columns` | those that `columns` lists for it, in that order |
+| vertical | `random` | consecutive columns, at least `minimum`; all ways to cut are equally likely |
 | horizontal | `iid` | an even share of the rows, drawn at random |
 | horizontal | `stratified` | an even share of the rows of every label, drawn at random |
 | horizontal | `power` | consecutive rows, in proportion to rank^-`exponent` (the first: most), at least `minimum` |
 | horizontal | `dirichlet` | of every label a share drawn from a symmetric Dirichlet(`alpha`), at least `minimum` rows |
 
-`shuffle` takes random columns (rows) in place of consecutive ones. Within a client the original order is kept, except
-for `columns`.
+Within a client the original order is kept, except for `columns`.
 """
 
 import dataclasses
@@ -51,19 +50,18 @@ _USED_BY: Mapping[str, tuple[str, ...]] = {
 
 @value_object()
 class PartitionSpec:
-    """Specification of a partition, as in a `[partition]` table; JSON through `pydantic.TypeAdapter`.
+    """Specification of a partition, as in a `[partition]` table.
 
-    - `kind`: "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
-    - `method`: way of dividing; a table of ways follows the keys in docs/reference/configuration.md.
+    - `kind`: "vertical" divides columns, "horizontal" rows.
+    - `method`: way of dividing, one of a table in docs/reference/configuration.md.
     - `clients`: number of clients; None: that of `sizes` or `columns`, or given by the caller of `split`.
     - `seed`: seed of all random choices; None: given by the caller of `split`, in an experiment each run's own.
-    - `shuffle`: permute the columns (rows) at random before they are cut.
-    - `sizes`: with "sizes", the number of columns (rows) of each client.
-    - `columns`: with "columns", for each client the positions (from 0) or names of its columns.
-    - `exponent`: with "power", the exponent of the rank: 1 / (a - 1) for a density x^-a of sizes; None: 1, for the
-      disKPCA paper's a = 2.
+    - `shuffle`: permute columns (rows) at random before they are cut.
+    - `sizes`: with "sizes", each client's number of columns (rows).
+    - `columns`: with "columns", each client's columns, by position (from 0) or name.
+    - `exponent`: with "power", exponent of the rank: 1 / (a - 1) for a density x^-a of sizes; None: 1.
     - `alpha`: with "dirichlet", a small number gives each client few labels, a large one is like "iid"; None: 0.5.
-    - `minimum`: least number of columns (rows) of a client with "random", "power" and "dirichlet"; None: 1.
+    - `minimum`: with "random", "power" and "dirichlet", least number of columns (rows) of a client; None: 1.
     """
 
     kind: Division = "vertical"

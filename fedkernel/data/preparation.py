@@ -38,17 +38,16 @@ Pair = Annotated[tuple[float, float], pydantic.BeforeValidator(_pair)]
 class Prepare:
     """Options for the preparation of all sites' columns: clip, logarithm, fill and scale, with indicators.
 
-    - `scale`: a table of centre and unit of each column of numbers, ``{ age = [60, 12] }``; or as scikit-learn's
-      StandardScaler, MinMaxScaler and RobustScaler on the rows of all sites together; constant columns are centred
-      only.
-    - `missing`: treatment of empty cells: an error with the position of the first, removal of the row, the centre that
-      `scale` states, or the column's mean or median over all sites.
-    - `indicator`: whether each column with empty cells at any site gets a further column that is 1 for a filled cell.
-    - `categories`: columns of text, with all levels: each level becomes a column of 0 and 1. Another level is an error,
-      unless "*" is listed, which stands for it; an empty cell has 0 in all of them, unless rows are dropped or refused.
+    - `scale`: centre and unit of each column of numbers, ``{ age = [60, 12] }``; or as scikit-learn's StandardScaler,
+      MinMaxScaler or RobustScaler over all sites, but constant columns are only centred.
+    - `missing`: treatment of empty cells: an error, removal of the row, the centre that `scale` states, or the column's
+      mean or median over all sites.
+    - `indicator`: a further column for each with empty cells at any site: 1 for a filled cell.
+    - `categories`: all levels of columns of text, each of which becomes a column of 0 and 1. "*" stands for all other
+      levels, which else are an error. An empty cell that stays has 0 in all.
     - `log`: columns of positive numbers to replace by their natural logarithm.
-    - `clip`: columns with their least and greatest allowed number; others are set to these.
-    - `drift`: treatment of a column whose numbers at one site differ from the others' by more than chance explains.
+    - `clip`: least and greatest number of columns; others are set to these.
+    - `drift`: treatment of a column that differs at one site by more than chance explains.
     """
 
     scale: dict[str, Pair] | Literal["standard", "minmax", "robust", "none"] = "standard"

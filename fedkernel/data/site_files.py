@@ -41,15 +41,15 @@ class SiteFile:
     column names, and ``ids``, text or whole numbers. Columns without names are called "0", "1", and so on. Of a
     spreadsheet the first sheet is read. Blanks around names are stripped.
 
-    - `columns`: the columns of the site's table, in this order; None: all but those below.
+    - `columns`: columns of the table, in this order; None: all but those below.
     - `label`: columns kept out of the table, for comparison and colours.
-    - `id`: the column of row ids, kept out of the table: unique texts or whole numbers.
+    - `id`: column of unique row ids, kept out of the table.
     - `allowed`, `hidden`: the site policy's patterns, with ``*`` and ``?``, of columns for the table.
     - `drop`: columns to leave out.
-    - `delimiter`: separator of values in a .csv file, such as ; or ``tab``; None: guessed.
-    - `decimal`: decimal mark in a .csv file, "." or ","; None: guessed.
+    - `delimiter`: separator of a .csv file, such as ; or ``tab``; None: guessed.
+    - `decimal`: decimal sign of a .csv file, "." or ","; None: guessed.
     - `encoding`: encoding of a .csv file, by Python's name.
-    - `header`: row with the names in a .csv or .xlsx file, as a spreadsheet counts; None: 1.
+    - `header`: row with the columns' names, from 1; None: 1.
     """
 
     path: str | os.PathLike[str]

@@ -1,19 +1,18 @@
 """Differential privacy of a run by noise on its sums: bounds of rows, the noise's size and its draws.
 
-Two sets of tables are neighbours if they differ by one row, added or removed at one site. All that leaves in a run, but
-for the numbers of rows, has (epsilon, delta)-differential privacy against the coordinator and ``colluders`` of the
-sites together. For a row replaced by another the guarantee is (2 epsilon, (1 + exp(epsilon)) delta).
+All that leaves in a run, but for the numbers of rows, has (epsilon, delta)-differential privacy against the coordinator
+and ``colluders`` of the sites together, for one row added or removed at one site. For a row replaced by another it is
+(2 epsilon, (1 + exp(epsilon)) delta).
 
-Each row is shortened to the length ``radius``, a row of random features to length 1, so that it changes each sum by a
-bounded vector. Each site adds its share of discrete Gaussian noise before the masks; the shares of all sites but the
-colluders are enough.
+Each row is shortened to the length ``radius``, a row of random features to length 1, which bounds its part of each sum.
+Each site adds its share of discrete Gaussian noise before the masks; the shares of all but the colluders are enough.
 
 Not protected:
 
 - Numbers of rows (with ``missing = "drop"``, of rows without an empty cell), names of columns and their kinds, numbers
   or text, computing times, and whether a table is fit: its numbers finite, no cell empty that must not be, its ids
   different. A site refuses nothing else by its rows.
-- Rows against more colluding sites than ``colluders``. A site that only says that it adds noise counts as one.
+- Rows against more than ``colluders`` sites. A site that only says that it adds noise counts as one.
 - Results that stay at a site, from whoever reads the site's folder.
 - Rows at simulated sites, whose noise follows from the run's seed.
 - Rows by which units or ``radius`` were chosen: both must come from public knowledge.
@@ -67,11 +66,11 @@ INSTALL = "privacy needs opendp and dp-accounting: pip install 'fedkernel[privac
 class Privacy:
     """Differential privacy of a run.
 
-    - `epsilon`: privacy loss of the whole run, as docs/explanation/privacy.md defines it; smaller is more private.
-    - `delta`: additive part of the same guarantee. With a large one any row might be shown.
-    - `radius`: length in L2 norm that longer rows are shortened to; from public knowledge, not from the rows.
-    - `colluders`: most sites that may tell the coordinator their noise; a site that adds none is such a one.
-    - `releases`: number of sums that share epsilon and delta; 0: those of the run's plan.
+    - `epsilon`: privacy loss of the whole run (docs/explanation/privacy.md); smaller is more private.
+    - `delta`: additive part of the guarantee; with a large one any row might be shown.
+    - `radius`: L2 norm that longer rows are shortened to; from public knowledge, not from the rows.
+    - `colluders`: most sites that may tell the coordinator their noise, or add none.
+    - `releases`: number of sums that share epsilon and delta; 0: those of the plan.
     """
 
     epsilon: Annotated[float, Field(ge=1e-3)]

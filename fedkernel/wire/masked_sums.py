@@ -1,23 +1,22 @@
 """Masks on replies that are only summed, which cancel in the sum over all sites and in no other.
 
-A site adds a mask to its reply for each other site: a ChaCha20 keystream that the two sites share, and that the other
-one subtracts. So the coordinator sees each reply as if its numbers were drawn at random, and the sum of all as it is.
-Masks are bound to the run, the round and all requests so far. So if a coordinator sends sites different requests, such
-as zeros to all but one, the masks do not cancel.
+For each other site, a site adds a mask to its reply: a ChaCha20 keystream that the two share, and that the other one
+subtracts. So each reply looks like numbers drawn at random, and the sum is as it would be. Masks are bound to the run,
+the round and all requests so far. If a coordinator sends sites different requests, such as zeros to all but one, they
+do not cancel.
 
-The sum is no secret: it reveals of all sites together what a plain reply reveals of one. A site whose policy has
-``sums = "masked"`` lets nothing but such sums leave. There the first refusal of a computed reply ends the run, since a
-coordinator could learn from refusals by trying requests.
+A site whose policy has ``sums = "masked"`` lets nothing but such sums leave. There the first refusal of a computed
+reply ends the run, since refusals would tell a coordinator something of the rows.
 
 Not protected:
 
 - A site against all other sites together with the coordinator, or against a thief of its identity. They can take its
   masks off, also from recorded replies.
-- Replies to requests that differ by site, such as landmarks that one site has already. From there on masks hide a
-  reply only from a coordinator that follows the protocol. A policy with ``sums = "masked"`` refuses such requests.
-- A site that forgets which masks it has used: the same mask on two replies shows their difference. So a new folder
-  (``--out``), or one restored from a backup, needs a new identity.
-- Small addends beside large ones: whoever guesses one can check the guess by the sum's last bits.
+- Replies to requests that differ by site, such as landmarks that one site has already: from there on masks work only
+  if the coordinator follows the protocol. A policy with ``sums = "masked"`` refuses such requests.
+- A site that forgets which masks it has used, since the same mask on two replies shows their difference. So a new
+  folder (``--out``), or one restored from a backup, needs a new identity.
+- Small addends beside large ones: the sum's last bits confirm a right guess.
 - Sizes and computing times.
 """
 

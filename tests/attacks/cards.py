@@ -1,4 +1,4 @@
-"""docs/explanation/privacy.md: cards of attacks. ``cd tests && python -m attacks.cards`` writes it."""
+"""docs/results/attacks.md and parts of docs/explanation/privacy.md, which ``python -m attacks.cards`` writes."""
 
 import inspect
 import re
@@ -11,141 +11,48 @@ import numpy as np
 
 from attacks import table
 from attacks.algebra import EXACT
-from attacks.target import STUDIES
 from fedkernel.ground import InputError, load_class
-from fedkernel.protocol import Member, Plan, forecast_share, privacy, share_text
-from fedkernel.strategy import KernelStrategy, strategy_of
+from fedkernel.protocol import Member, forecast_share, privacy, share_text
+from fedkernel.strategy import KernelStrategy
 from fedkernel.wire import masked_sums
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "privacy.md"
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE = DOCS / "results" / "attacks.md"
 
-HEAD = """# What attacks recover
+CARDS = "What the messages tell"
+"""Heading of the cards of messages."""
+PRIVACY = DOCS / "explanation" / "privacy.md"
+"""The page of what messages tell, of which some parts are written from the code."""
 
-What can a coordinator or a peer recover of a site's table from the numbers that leave it, and what stops that?
-What the preparation of raw tables tells is in [raw tables](../how-to/preparing.md#where-sites-hold-rows).
+HEAD = """# Attacks on each pair
 
-- A sum over all sites shows no single row, but many sums are equations for the rows. Each site limits
-  [how many numbers leave](#numbers-for-each-entry).
-- [Masks](#masked-sums) hide each site's part of a sum from the coordinator.
-- Only [noise](#noise) gives a guarantee, differential privacy. All else on this page is measured with
-  [attacks](#attacks) that somebody thought of, and not proven.
-"""
-
-SUMS = """
-## Nothing but sums
-
-Some pairs need nothing but sums over all sites. The coordinator still receives each site's reply, and could look at
-it, unless the sums are masked. The table has all other replies, and letters to peers, of a run at its defaults, and of
-the rounds in which the sites measure its model (`evaluate = true`).
-
-"""
-
-MASKS = f"\n## Masked sums\n\n{inspect.cleandoc(str(masked_sums.__doc__))}\n"
-NOISE = f"\n## Noise\n\n{inspect.cleandoc(str(privacy.__doc__))}\n"
-
-ENTRIES = """
-## Numbers for each entry
-
-Each number that follows from the rows is an equation for them. So in a run a site lets at most half as many numbers
-leave as its table has entries, to any one reader (`guards.table_share`). From so many, searches and equations found no
-row exactly. But PCA's products gave the inner products of correlated columns to about a tenth, and with known rows the
-other rows to about a third ([measured](../results/what-sums-tell.md)). **Nothing is proven below half.**
-
-In all runs together, at most ten times as many leave, to all readers; an operator who wants no more than in one run
-sets `limits.total.share` to 0.5. Only a new folder (`--out`) begins the count anew. Masked numbers count like others.
-Where columns are divided, sites of few columns exceed the limit by nature, since each vector has a number for every
-row.
-
-The table forecasts these numbers at the defaults with 3 components or clusters, for the site with the smallest table,
-with letters to all peers together. By default sites with fewer than 20 rows answer nothing.
-
-"""
-
-THERE = """
-Attacks on honest runs at these shapes recovered ([last table](../results/what-sums-tell.md)):
-
-- from `VFedPCA`, `VFedAKPCA`, and `PeerVFedPCA` if the peer is the parent of a leaf: all rows of a site, if one more
-  row is known than the site has columns (for `VFedAKPCA` twice as many), with a relative error of at most 0.09 for up
-  to 6 columns, and 0.3 from 40 columns on; from `DKPCA` with an error of 0 for one column, 0.7 to 0.9 for more
-- from `FKKMeans` and `DisKPCA`: rows nearer than random rows with the table's covariance by a quarter at most
-- from `RFKKMeans`: 21 to 33% of the rows exactly
-- from `DisKPCA`, `UniformKPCA`, `SpectralKMeans`: the landmarks, which are rows
-- from `CentroidKMeans`, `CentroidKPCA`: means of groups of at least 5 rows
-- from `ADMMKPCA`: all rows, by the neighbours
-
-Searches for more than 100,000 entries were not tried.
-
-"""
-
-NO_SECRECY = """## Sums are not secrecy
-
-Masks hide single replies, but the sums remain. `python benchmarks/pooled_sums.py` attacks the sums of every pair
-([all figures](../results/pooled-sums.md)).
-
-![Share of the rows recovered, by attack, pair and table_share](../images/pooled-sums.png)
-
-- **One run.** The attacker has the sums of all sites, or of one site if another run was without it. With
-  `guards.table_share` at 0.5 and below it finds no more rows than chance gives. Above, it finds rows in FK k-means and
-  disKPCA from about 1.5 sums for each entry on, and where columns are divided and some rows are known, from 0.9. Longer
-  searches find more.
-- **Two runs whose rows differ by one.** The difference of their sums gives this row exactly, for any pair that sums
-  columns, as the rule for a kernel's width does. `table.rows_apart` stops this: runs at a site are on the same rows,
-  or on rows that differ by at least 20.
-- **Two runs whose rows differ by more**, here by a fifth. At 0.5 these rows are found in FK k-means and disKPCA. So a
-  site counts the numbers of such a run against these rows' entries alone, which the benchmark does not.
-- **Means of groups' coordinates** (`clusters = "lloyd"`). From the mean of 200 features of 44 rows, no row is found.
-  Whoever knows 35 of the rows finds the other 9 exactly.
-- **Several runs** that ask for other features are like one run with more numbers. Only `limits.total.share` stops this.
-"""
-
-CARDS = """## Attacks
-
-Each attack is carried out twice: at a site that has approved everything and has no guards, but lets rows leave only
-where the card says so; and, *guarded*, at a site of `fedkernel join` with its defaults, a key for ids and pins for
-peers. Tables are scikit-learn's wine and breast cancer, standardised.
+Attacks on an open site, which has approved everything and has no guards, and on a *guarded* one: a site of
+`fedkernel join` at its defaults, with a key for ids and pins for peers. Others may recover more.
 `cd tests && ../.venv/bin/python -m attacks.cards` carries all out and writes this page
-([tests/attacks](../../tests/attacks)).
+([tests/attacks](../../tests/attacks)), with scikit-learn's wine and breast cancer, standardised.
 
-| word | meaning |
-| --- | --- |
-| honest-but-curious | follows the protocol; the guarded site has approved just what it asks |
-| malicious | departs from an approved study, or keeps to its plan with vectors of its own |
-| recovered | relative error in the Frobenius norm of what the attack is after: 0 is all but rounding, 1 is nothing |
-| half the directions | half as many vectors as there are columns; known rows give the others' parts along these |
-
-If a guard ends a run, what came before it counts as recovered. Other attacks may recover more, and some may ask for
-less than a guard refuses.
+- *Honest-but-curious* attackers follow the protocol, and the guarded site has approved just what they ask. *Malicious*
+  ones depart from the approved study, or keep to its plan with vectors or centres of their own.
+- *Recovered* is the relative error in the Frobenius norm of what the attack is after, such as the rows that the
+  attacker does not know: 0 is all but rounding, 1 is nothing. If a guard ends a run, what came before it counts.
+- An option in brackets is what the open site's operator had to set.
 """
 
 SHAPES = ((178, 13), (4000, 16), (20000, 784))
 SITES = (3, 20)
 
-LESS: Mapping[str, str] = {
-    "ADMMKPCA": 'for wide tables `exchange = "features"` with few features; else nothing',
-    "CentroidKMeans": "fewer landmarks (`n_landmarks`) or `rounds`",
-    "CentroidKPCA": "fewer landmarks (`n_landmarks`) or `rounds`",
-    "DKPCA": "`local_components` below half of a site's columns",
-    "DisKPCA": "fewer landmarks (`n_adaptive`), and a smaller `embedding_size`",
-    "FKKMeans": "larger sites",
-    "PeerVFedPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
-    "RFKKMeans": "fewer `n_features`, a smaller `coreset_size`; or `FKKMeans`",
-    "SpectralKMeans": "fewer landmarks; a smaller `coreset_size`",
-    "UniformKPCA": "fewer landmarks (`n_samples`)",
-    "VFedAKPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
-    "VFedPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
-}
-"""Settings with which a pair sends less."""
-
 ANY = (*table.HORIZONTAL, *table.VERTICAL)
 FAMILIES = (("ADMMKPCA",), table.CENTROIDS, table.LANDMARKS, table.KMEANS, table.VERTICAL, ANY)
 """Pairs of each card: an attack is on the first that has all of its own."""
 
-COLUMNS = ("attack", "pairs", "adversary", "recovered", "guarded", "what stops it", "what remains")
+COLUMNS = ("attack", "pairs", "adversary", "recovered", "guarded", "what stops it")
 
 WORSE: Mapping[table.Adversary, table.Adversary] = {
     table.MALICIOUS: table.CURIOUS,
     table.MALICIOUS_PEER: table.CURIOUS_PEER,
 }
+
+PAIRS = sorted({pair for _, pair in table.CASES}, key=str.lower)
 
 Figures = Mapping[tuple[str, str], tuple[str, str, str]]
 """By attack and pair, relative errors as the page has them, without and with guards, and what stopped it."""
@@ -185,21 +92,25 @@ def card(family: Sequence[str], figures: Figures) -> str:
             alike.setdefault(figures[name, pair], []).append(pair)
         for figure, pairs in alike.items():
             whose = "all" if len(pairs) == len(family) else ", ".join(pairs)
-            lines.append(_line(_says(name, attack), whose, attack.adversary, *figure, attack.remains))
+            lines.append(_line(_says(name, attack), whose, attack.adversary, *figure))
     return "\n".join(lines) + "\n"
 
 
 def page(figures: Figures) -> str:
-    """Return the whole page."""
-    pairs = sorted({pair for _, pair in table.CASES}, key=str.lower)
-    return "\n".join(
-        [
-            HEAD + SUMS + sums_of(pairs) + MASKS + NOISE + ENTRIES + shares_of(pairs) + THERE + NO_SECRECY,
-            CARDS,
-            safe_ones(pairs, figures),
-            *(card(family, figures) for family in FAMILIES),
-        ]
-    )
+    """Return the whole page of attacks."""
+    cards = (card(family, figures) for family in FAMILIES)
+    return "\n".join([HEAD, safe_ones(PAIRS, figures), *cards])
+
+
+def privacy_page() -> str:
+    """Return the page of messages, with the parts that the code says as they are now."""
+    text = PRIVACY.read_text(encoding="utf-8")
+    docstrings = {"masks": masked_sums, "noise": privacy}
+    parts = {name: inspect.cleandoc(str(module.__doc__)) for name, module in docstrings.items()}
+    for name, part in (parts | {"shares": shares_of(PAIRS).rstrip()}).items():
+        before, begin, rest = text.partition(f"<!-- {name} -->\n")
+        text = f"{before}{begin}{part}\n{''.join(rest.partition(f'<!-- end of {name} -->')[1:])}"
+    return text
 
 
 def safe_ones(pairs: Sequence[str], figures: Figures) -> str:
@@ -211,35 +122,14 @@ def safe_ones(pairs: Sequence[str], figures: Figures) -> str:
     return "\n".join([*lines, *(_line(", ".join(own), who) for who, own in alike.items())]) + "\n"
 
 
-def sums_of(pairs: Sequence[str]) -> str:
-    """Return a table of the messages that a pair's coordinator does not only add up."""
-    lines = [_line("pair", "sums only", "other replies and letters", "to measure the model"), _line(*["---"] * 4)]
-    for pair in pairs:
-        for more in ({}, {"clusters": "lloyd"})[: 2 if pair in (*table.KMEANS, "SpectralKMeans") else 1]:
-            strategy = strategy_of(pair, STUDIES[pair] | more)
-            alone, measured = (_alone(plan) for plan in (strategy.plan(3, 0), strategy.evaluation_plan()))
-            setting = "".join(f', `{name} = "{value}"`' for name, value in more.items())
-            lines.append(_line(f"`{pair}`{setting}", "no" if alone else "**yes**", alone, measured))
-    return "\n".join(lines) + "\n"
-
-
-def _alone(plan: Plan | None) -> str:
-    """Return the classes of a plan's replies, and letters, that are not summed."""
-    requests = [request for step in plan or () for request in step.requests]
-    single = [own.reply for own in requests if not own.summed and own.reply != "Receipt"]
-    return ", ".join(
-        f"`{name}`" for name in dict.fromkeys([*single, *(post for own in requests for post in own.posts)])
-    )
-
-
 def shares_of(pairs: Sequence[str]) -> str:
     """Return a table of the numbers for each entry that are forecast at the defaults."""
     settings = [(shape, sites) for shape in SHAPES for sites in SITES]
-    lines = [_line("pair", *(f"{n:,} x {d}, {sites} sites" for (n, d), sites in settings), "for less")]
-    lines.append(_line(*["---"] * (len(settings) + 2)))
+    lines = [_line("pair", *(f"{n:,} x {d}, {sites} sites" for (n, d), sites in settings))]
+    lines.append(_line(*["---"] * (len(settings) + 1)))
     for pair in pairs:
         shares = (_share(pair, *shape, sites) for shape, sites in settings)
-        lines.append(_line(f"`{pair}`", *shares, LESS[pair]))
+        lines.append(_line(f"`{pair}`", *shares))
     return "\n".join(lines) + "\n"
 
 
@@ -264,7 +154,7 @@ def _share(pair: str, rows: int, columns: int, sites: int) -> str:
 def written() -> Figures:
     """Return the figures of the page that is there."""
     figures = {}
-    row = r"^\| \*\*(.+?)\*\*.*? \| ([^|]+) \| [^|]+ \| (\S+) \| (\S+) \| ([^|]+) \|"
+    row = r"^\| \*\*(.+?)\*\*.*? \| ([^|]+) \| [^|]+ \| (\S+) \| (\S+) \| ([^|]+) \|$"
     for name, pairs, *figure in re.findall(row, PAGE.read_text(), flags=re.M):
         for pair in table.ATTACKS[name].pairs if pairs == "all" else pairs.split(", "):
             figures[name, pair] = (figure[0], figure[1], figure[2])
@@ -296,9 +186,10 @@ def _line(*cells: str) -> str:
 
 
 def main() -> None:
-    """Carry all attacks out, and write the page."""
+    """Carry all attacks out, and write the pages."""
+    PRIVACY.write_text(privacy_page(), encoding="utf-8")
     figures = {case: tried(*case) for case in table.CASES}
-    PAGE.write_text(page(figures))
+    PAGE.write_text(page(figures), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """Every attack recovers what it claims where nothing stops it, and nothing where something does."""
 
+import re
+
 import pytest
 from cases import PAIRS
 
 from attacks import cards
 from attacks.table import ATTACKS, CASES, KEYED
+from attacks.target import STUDIES
+from fedkernel.strategy import strategy_of
 
 SEARCHES = {"pooled products of features", "products of few features", "products of an embedding", "means of features"}
 """Non-linear searches as others are, at seconds each."""
@@ -40,3 +44,22 @@ def test_it_recovers_what_it_claims_where_nothing_stops_it_and_elsewhere_what_th
 def test_every_pair_has_its_card_and_the_page_is_that_of_the_table():
     assert {pair for _, pair in CASES} == set(PAIRS)
     assert cards.PAGE.read_text() == cards.page(cards.written())
+
+
+def test_every_message_has_its_card_and_the_other_parts_of_the_page_are_those_of_the_code():
+    page = cards.PRIVACY.read_text()
+    assert page == cards.privacy_page()
+    requests = {request for kind in PAIRS.values() for request in kind.client.answers}
+    messages = {message.__name__ for request in requests for message in (request.reply_type, *request.posts)}
+    assert messages <= set(re.findall(r"`(\w+)`", page.partition(f"## {cards.CARDS}\n")[2]))
+
+
+LLOYD = {"clusters": "lloyd"}
+
+
+@pytest.mark.parametrize(
+    ("pair", "more"), [("CentroidKMeans", {}), ("CentroidKPCA", {}), ("FKKMeans", LLOYD), ("RFKKMeans", LLOYD)]
+)
+def test_pairs_that_need_nothing_but_sums_ask_for_nothing_else(pair, more):
+    requests = [request for step in strategy_of(pair, STUDIES[pair] | more).plan(3, 0) for request in step.requests]
+    assert all(request.summed or request.reply == "Receipt" for request in requests)

@@ -30,8 +30,8 @@ def init(
         Kind,
         Argument(
             metavar="KIND",
-            help="vertical: columns are divided; horizontal: rows are; peers: no coordinator reads anything; sites: "
-            "a folder sites with three sites' tables, policies, keys and certificates, to run as processes.",
+            help="vertical: columns are divided; horizontal: rows are; peers: no server reads anything; sites: a "
+            "folder with all that three processes need.",
         ),
     ],
     out: Annotated[Path, Option(help="Folder.")] = Path(),
