@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
@@ -116,7 +117,13 @@ class Copy:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
             os.environ["PYTHONPATH"] = sys.path[0] = str(self.folder)
-            os._exit(pytest.main(["-qx", "-rfE", *QUIET, f"--timeout={self.limit}", *options, *tests]))
+            status = 1
+            try:
+                status = pytest.main(["-qx", "-rfE", *QUIET, f"--timeout={self.limit}", *options, *tests])
+            except BaseException:  # or this process would go on as one more worker
+                traceback.print_exc()
+            finally:
+                os._exit(status)
         until = time.monotonic() + 5 * self.limit
         while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < until:
             time.sleep(0.05)
