@@ -1,4 +1,4 @@
-"""docs/explanation/privacy.md: cards of attacks. ``cd tests && python -m attacks.cards`` writes it."""
+"""Tables of docs/explanation/privacy.md: cards of attacks. ``cd tests && python -m attacks.cards`` writes them."""
 
 import inspect
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
+from marked_pages import filled
 
 from attacks import table
 from attacks.algebra import EXACT
@@ -19,103 +20,8 @@ from fedkernel.wire import masked_sums
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "privacy.md"
 
-HEAD = """# What attacks recover
-
-What can a coordinator or a peer recover of a site's table from the numbers that leave it, and what stops that?
-What the preparation of raw tables tells is in [raw tables](../how-to/preparing.md#where-sites-hold-rows).
-
-- A sum over all sites shows no single row, but many sums are equations for the rows. Each site limits
-  [how many numbers leave](#numbers-for-each-entry).
-- [Masks](#masked-sums) hide each site's part of a sum from the coordinator.
-- Only [noise](#noise) gives a guarantee, differential privacy. All else on this page is measured with
-  [attacks](#attacks) that somebody thought of, and not proven.
-"""
-
-SUMS = """
-## Nothing but sums
-
-Some pairs need nothing but sums over all sites. The coordinator still receives each site's reply, and could look at
-it, unless the sums are masked. The table has all other replies, and letters to peers, of a run at its defaults, and of
-the rounds in which the sites measure its model (`evaluate = true`).
-
-"""
-
 MASKS = f"\n## Masked sums\n\n{inspect.cleandoc(str(masked_sums.__doc__))}\n"
 NOISE = f"\n## Noise\n\n{inspect.cleandoc(str(privacy.__doc__))}\n"
-
-ENTRIES = """
-## Numbers for each entry
-
-Each number that follows from the rows is an equation for them. So in a run a site lets at most half as many numbers
-leave as its table has entries, to any one reader (`guards.table_share`). From so many, searches and equations found no
-row exactly. But PCA's products gave the inner products of correlated columns to about a tenth, and with known rows the
-other rows to about a third ([measured](../results/what-sums-tell.md)). **Nothing is proven below half.**
-
-In all runs together, at most ten times as many leave, to all readers; an operator who wants no more than in one run
-sets `limits.total.share` to 0.5. Only a new folder (`--out`) begins the count anew. Masked numbers count like others.
-Where columns are divided, sites of few columns exceed the limit by nature, since each vector has a number for every
-row.
-
-The table forecasts these numbers at the defaults with 3 components or clusters, for the site with the smallest table,
-with letters to all peers together. By default sites with fewer than 20 rows answer nothing.
-
-"""
-
-THERE = """
-Attacks on honest runs at these shapes recovered ([last table](../results/what-sums-tell.md)):
-
-- from `VFedPCA`, `VFedAKPCA`, and `PeerVFedPCA` if the peer is the parent of a leaf: all rows of a site, if one more
-  row is known than the site has columns (for `VFedAKPCA` twice as many), with a relative error of at most 0.09 for up
-  to 6 columns, and 0.3 from 40 columns on; from `DKPCA` with an error of 0 for one column, 0.7 to 0.9 for more
-- from `FKKMeans` and `DisKPCA`: rows nearer than random rows with the table's covariance by a quarter at most
-- from `RFKKMeans`: 21 to 33% of the rows exactly
-- from `DisKPCA`, `UniformKPCA`, `SpectralKMeans`: the landmarks, which are rows
-- from `CentroidKMeans`, `CentroidKPCA`: means of groups of at least 5 rows
-- from `ADMMKPCA`: all rows, by the neighbours
-
-Searches for more than 100,000 entries were not tried.
-
-"""
-
-NO_SECRECY = """## Sums are not secrecy
-
-Masks hide single replies, but the sums remain. `python benchmarks/pooled_sums.py` attacks the sums of every pair
-([all figures](../results/pooled-sums.md)).
-
-![Share of the rows recovered, by attack, pair and table_share](../images/pooled-sums.png)
-
-- **One run.** The attacker has the sums of all sites, or of one site if another run was without it. With
-  `guards.table_share` at 0.5 and below it finds no more rows than chance gives. Above, it finds rows in FK k-means and
-  disKPCA from about 1.5 sums for each entry on, and where columns are divided and some rows are known, from 0.9. Longer
-  searches find more.
-- **Two runs whose rows differ by one.** The difference of their sums gives this row exactly, for any pair that sums
-  columns, as the rule for a kernel's width does. `table.rows_apart` stops this: runs at a site are on the same rows,
-  or on rows that differ by at least 20.
-- **Two runs whose rows differ by more**, here by a fifth. At 0.5 these rows are found in FK k-means and disKPCA. So a
-  site counts the numbers of such a run against these rows' entries alone, which the benchmark does not.
-- **Means of groups' coordinates** (`clusters = "lloyd"`). From the mean of 200 features of 44 rows, no row is found.
-  Whoever knows 35 of the rows finds the other 9 exactly.
-- **Several runs** that ask for other features are like one run with more numbers. Only `limits.total.share` stops this.
-"""
-
-CARDS = """## Attacks
-
-Each attack is carried out twice: at a site that has approved everything and has no guards, but lets rows leave only
-where the card says so; and, *guarded*, at a site of `fedkernel join` with its defaults, a key for ids and pins for
-peers. Tables are scikit-learn's wine and breast cancer, standardised.
-`cd tests && ../.venv/bin/python -m attacks.cards` carries all out and writes this page
-([tests/attacks](../../tests/attacks)).
-
-| word | meaning |
-| --- | --- |
-| honest-but-curious | follows the protocol; the guarded site has approved just what it asks |
-| malicious | departs from an approved study, or keeps to its plan with vectors of its own |
-| recovered | relative error in the Frobenius norm of what the attack is after: 0 is all but rounding, 1 is nothing |
-| half the directions | half as many vectors as there are columns; known rows give the others' parts along these |
-
-If a guard ends a run, what came before it counts as recovered. Other attacks may recover more, and some may ask for
-less than a guard refuses.
-"""
 
 SHAPES = ((178, 13), (4000, 16), (20000, 784))
 SITES = (3, 20)
@@ -190,16 +96,10 @@ def card(family: Sequence[str], figures: Figures) -> str:
 
 
 def page(figures: Figures) -> str:
-    """Return the whole page."""
+    """Return the page with its tables, and the texts of docstrings, as they are now."""
     pairs = sorted({pair for _, pair in table.CASES}, key=str.lower)
-    return "\n".join(
-        [
-            HEAD + SUMS + sums_of(pairs) + MASKS + NOISE + ENTRIES + shares_of(pairs) + THERE + NO_SECRECY,
-            CARDS,
-            safe_ones(pairs, figures),
-            *(card(family, figures) for family in FAMILIES),
-        ]
-    )
+    attacks = "\n".join([safe_ones(pairs, figures), *(card(family, figures) for family in FAMILIES)])
+    return filled(PAGE.read_text(), sums=sums_of(pairs) + MASKS + NOISE, entries=shares_of(pairs), attacks=attacks)
 
 
 def safe_ones(pairs: Sequence[str], figures: Figures) -> str:
