@@ -13,7 +13,6 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
-import command_options
 import numpy as np
 import pytest
 from cases import PAIRS
@@ -356,11 +355,11 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault():
 
 
 def test_the_pages_of_commands_and_keys_are_those_of_now():
-    assert command_options.PAGE.read_text("utf-8") == command_options.page(), "cd tests && python -m command_options"
-    pages = runpy.run_path(str(command_options.PAGE.parents[1] / "site_pages.py"))
-    keys = command_options.PAGE.with_name("configuration.md")
-    assert keys.read_text("utf-8") == pages["configuration"](), "make docs"
-    parameters = [(name, each) for name, command in command_options.commands() for each in command.params]
+    docs = Path(__file__).parents[2] / "docs"
+    commands, keys = (runpy.run_path(str(docs / name)) for name in ("command_page.py", "site_pages.py"))
+    assert commands["PAGE"].read_text("utf-8") == commands["page"](), "python docs/command_page.py"
+    assert (docs / "reference" / "configuration.md").read_text("utf-8") == keys["configuration"](), "make docs"
+    parameters = [(name, each) for name, command in commands["commands"]() for each in command.params]
     unexplained = [(name, each.name) for name, each in parameters if not getattr(each, "help", None)]
     assert unexplained == []
 
