@@ -9,9 +9,7 @@ from networks import admm, digits
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
-from fedkernel import RBF, CentroidKMeans, CentroidKPCA, SpectralKMeans
-from fedkernel.ground import ProtocolError
-from fedkernel.protocol import KernelClient
+from fedkernel import RBF, CentroidKMeans, CentroidKPCA, KernelClient, ProtocolError, SpectralKMeans
 from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 from fedkernel.testing import Pair, arrays_of, bits_of
 from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
@@ -105,7 +103,6 @@ def table():
 
 
 def page():
-    """Return the page with the table as it is now."""
     return filled(PAGE.read_text(), policy=table())
 
 

@@ -63,7 +63,6 @@ def table() -> str:
 
 
 def page() -> str:
-    """Return the page with the table as it is now."""
     return filled(PAGE.read_text(), rules=table())
 
 
