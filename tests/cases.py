@@ -12,10 +12,8 @@ from networks import admm, digits, spread
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid, strategies
+from fedkernel import RBF, ArcCosine, KernelClient, KernelStrategy, Laplacian, Linear, Polynomial, Sigmoid, strategies
 from fedkernel.ground import load_class, own_short_names
-from fedkernel.protocol import KernelClient
-from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
 
 PAIRS = {name: load_class(name, KernelStrategy, "pairs", "pair") for name in own_short_names("pairs")}
@@ -105,10 +103,7 @@ def whole_multiple(floats: int, unit: int) -> int:
 
 
 def vfedpca(name: str, strategy: Any, rounds: int, *, scaled: Any = None, **promises: Any) -> Case:
-    """T p k (N + 1) floats up; down T p k N, the last broadcast included and none before the first round.
-
-    With a kernel up p more, its mean at each client.
-    """
+    """T p k (N + 1) floats up, with a kernel p means more; down T p k N, with the last broadcast and none at first."""
     k, means = strategy.n_components, CLIENTS * isinstance(strategy, strategies.VFedAKPCA)
     return Case(
         name,

@@ -10,13 +10,12 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
+from fedkernel import EngineError, FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT, VERSION, Envelope, frames
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import Caller
-from fedkernel.ground import EngineError
 from fedkernel.run import RunSettings
 from fedkernel.site import Site, site_of_job
 from fedkernel.site.client_app import client_app
@@ -73,7 +72,7 @@ def job_node(app, *others):
 
 
 class Died(BaseException):
-    """Ends a site's thread as a signal ends a process."""
+    """Ends a site's thread, or a server's, as a signal ends a process."""
 
 
 class Process:
@@ -123,7 +122,6 @@ def count(hub, rounds=3, ballast=1, deadline=20.0, clients=None):
 
 
 def opened(channel, sending, name="a", instance="raw", version=VERSION):
-    """Return the call of a site's stream."""
     metadata = ((NAME, name), (INSTANCE, instance), (TRANSPORT, str(version)))
     return channel.stream_stream(METHOD)(sending, metadata=metadata)
 
@@ -164,7 +162,6 @@ def ask(hub, kind="train", nodes=(1, 2), data=b"1000"):
 
 
 def answer(hub, stream, message_id):
-    """Answer with an empty message."""
     hub.receive_frame(stream, next(frames(Envelope(message_id, (b"",)))))
 
 

@@ -18,10 +18,8 @@ from sites import app_over
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
-from fedkernel import RBF
-from fedkernel.ground import ProtocolError
+from fedkernel import DKPCA, RBF, DisKPCA, FKKMeans, ProtocolError
 from fedkernel.run import CHECK_SECONDS, RunSettings
-from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans
 from fedkernel.testing import Pair, arrays_of, bits_of
 
 DEADLINE = 60.0
@@ -62,7 +60,6 @@ def any_pair(rng, weights=WEIGHTS):
 
 @contextlib.contextmanager
 def quiet():
-    """Log no warnings."""
     logging.disable(logging.WARNING)
     try:
         yield

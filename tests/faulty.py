@@ -7,10 +7,8 @@ import random
 
 from flwr.app import MessageType
 
-from fedkernel.engines.grpc import frames
-from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
+from fedkernel.engines.grpc import MAX_MESSAGE_BYTES, Node, frames
 from fedkernel.engines.grpc.frames import NAME, Envelope, FrameDecoder, ReplyQueue
-from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import Caller, RefusedError
 

@@ -14,6 +14,8 @@ from multiprocessing.connection import wait
 import numpy as np
 from sklearn.datasets import load_wine
 
+from fedkernel.engines.ray import _free_port
+
 FEDKERNEL = [sys.executable, "-m", "fedkernel"]
 READY = multiprocessing.get_context("forkserver")
 MODULES = "advise check_file join policy projection_study server_commands site_page site_session study_approval"
@@ -51,10 +53,7 @@ rounds = 100
 
 
 def furnish(folder, parts=PARTS):
-    """Write a configuration and three sites' files, with rows in orders of their own, some missing somewhere.
-
-    What is NaN is an empty cell.
-    """
+    """Write a configuration and three sites' files, rows in orders of their own, some missing; NaN is an empty cell."""
     (folder / "run.toml").write_text(CONFIG)
     for seed, (name, part, kept) in enumerate(zip(NAMES, parts, KEPT, strict=True)):
         with (folder / f"{name}.csv").open("w", newline="") as file:
@@ -67,10 +66,7 @@ def furnish(folder, parts=PARTS):
 
 
 class Ready:
-    """A command in a process of its own, as `subprocess.Popen` has it, that begins with everything imported.
-
-    A command's imports take four seconds of a core, and these tests start sixty.
-    """
+    """A command in a process of its own, with everything imported: that takes four seconds, and tests start sixty."""
 
     def __init__(self, place, log, arguments):
         self._process = READY.Process(target=_command, args=(place, (log, log), [*map(str, arguments)]))
@@ -195,9 +191,7 @@ def federation(place, tls):
         started.append(Running(place, name, *arguments, within=within))
         return started[-1]
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{_free_port()}"
 
     def serve(*more, name="serve", config="run.toml", within=()):
         own = ["--tls", str(tls / "server")] if "--insecure" not in more else []

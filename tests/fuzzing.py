@@ -20,11 +20,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from folders import FILES
 from random_messages import SCALARS, messages
 
-from fedkernel import clients
+from fedkernel import Letter, clients
 from fedkernel.engines.app_execution import answer
 from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, Note, Welcome, frames
 from fedkernel.ground import FedkernelError, open_npz
-from fedkernel.peers import Letter
 from fedkernel.peers.letters import letter_from_bytes, letter_to_bytes, unpack
 from fedkernel.protocol import Guards, KernelClient, Reply, Request, encode
 from fedkernel.run import Journal, result_transport
@@ -233,11 +232,6 @@ def other_message(rng, valid, header=None):
     return cut_up(rng, data) if rng.random() < 0.3 else data
 
 
-def any_of(rng, found):
-    """Return a valid message of a class, each as likely."""
-    return rng.choice(found[rng.choice(list(found))])
-
-
 def of_kind(valid, base):
     """Return the valid messages of subclasses of a class."""
     return {kind: own for kind, own in valid.items() if issubclass(kind, base) and own}
@@ -343,7 +337,7 @@ def letters(valid):
     found = of_kind(valid, Letter)
 
     def make(rng):
-        one = any_of(rng, found)
+        one = rng.choice(found[rng.choice(list(found))])
         return type(one.message), cut_up(rng, letter_to_bytes(one.message))
 
     def read(sent):

@@ -9,8 +9,7 @@ from typing import Annotated
 import numpy as np
 import pytest
 
-from fedkernel import peers
-from fedkernel.ground import FloatArray, ProtocolError
+from fedkernel import FloatArray, ProtocolError, peers
 from fedkernel.peers.letters import letter_to_bytes
 from fedkernel.peers.sealing import HEADER_BYTES, Header
 from fedkernel.protocol import Receipt, Reply, Request, Shape, State, decode, encode
@@ -116,10 +115,7 @@ def by_hand(adjacent, steps):
 
 
 class Coordinator:
-    """Runs a protocol over raw clients, sees what a coordinator sees, and meddles.
-
-    ``meddle(number, client, ask)`` returns what is asked in place of ``ask``; None: the client is not asked at all.
-    """
+    """Runs a protocol over raw clients and meddles: asks what ``meddle(number, client, ask)`` returns, or nothing."""
 
     def __init__(self, clients=None, *, run="run", meddle=None):
         self.clients = clients or [GossipClient(table, client=number) for number, table in enumerate(TABLES)]

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from unittest.mock import patch
 
+from counting import Died
 from endings import DEADLINE, PAIRS, QUORUM, RATE, RATES, any_pair, ending_of, expected, quiet
 from endings import history as network
 from faulty import NAMES, SimulatedHub, World
@@ -34,10 +35,6 @@ NEVER = 10**9, ""
 MOMENTS = ("about to ask", "asking", "all have replied")
 MOST = 1000.0
 """Seconds of the virtual clock in which every site comes back that ever will."""
-
-
-class Died(BaseException):
-    """What ends a process."""
 
 
 class Mortal:
@@ -76,9 +73,9 @@ class MortalGrid(Mortal, LocalGrid):
 
 
 def places_in(data):
-    """Return where a journal's records begin, as its docstring says, the header's left out."""
+    """Return where the records begin of a journal, which may be under way, the header's left out."""
     place, places = 0, []
-    while place < len(data):
+    while place + HEAD.size <= len(data):
         places.append(place)
         place += HEAD.size + HEAD.unpack_from(data, place)[0]
     return places[1:]

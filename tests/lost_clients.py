@@ -4,19 +4,17 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from marked_pages import filled
 from networks import admm, digits
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
-from fedkernel import RBF, CentroidKMeans, CentroidKPCA, SpectralKMeans
-from fedkernel.ground import ProtocolError
-from fedkernel.protocol import KernelClient
+from fedkernel import RBF, CentroidKMeans, CentroidKPCA, KernelClient, ProtocolError, SpectralKMeans
 from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 from fedkernel.testing import Pair, arrays_of, bits_of
 from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
-BEGIN, END = "<!-- policy -->\n", "<!-- end of policy -->"
 MEANINGS = (OF_ALL_TABLES, OF_REMAINING_CLIENTS)
 WINE = scale(load_wine().data)[::3]
 ROWS, COLUMNS = np.array_split(WINE, 4), np.array_split(WINE, 4, axis=1)
@@ -105,9 +103,7 @@ def table():
 
 
 def page():
-    """Return the page with the table as it is now."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    return before + BEGIN + table() + END + rest.partition(END)[2]
+    return filled(PAGE.read_text(), policy=table())
 
 
 if __name__ == "__main__":

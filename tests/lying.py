@@ -20,11 +20,10 @@ from lost_clients import COLUMNS, DRAWN, ROWS
 from networks import admm, digits
 from raw_tables import CATEGORIES, frames
 
-from fedkernel import RBF, Linear, Polynomial, strategies
-from fedkernel.data import Prepare
-from fedkernel.ground import FedkernelError
+from fedkernel import RBF, CentroidKMeans, CentroidKPCA, FedkernelError, Linear, Polynomial, Prepare, SpectralKMeans
 from fedkernel.peers import Mailbox
 from fedkernel.protocol import MAX_NUMBER, KernelClient
+from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 from fedkernel.testing import arrays_of
 
 SECONDS = 60
@@ -46,62 +45,48 @@ class Runs:
 
 
 RUNS = {
-    "DKPCA": Runs(strategies.DKPCA(2, RBF(0.05), local_components=3), COLUMNS),
-    "DKPCA, auto, median": Runs(strategies.DKPCA("auto", RBF(width="median"), local_components=4), COLUMNS),
-    "DKPCA, polynomial, adaptive": Runs(strategies.DKPCA(2, Polynomial(2, 0.1), local_components="adaptive"), COLUMNS),
-    "DKPCA, centred, certified": Runs(
-        strategies.DKPCA(2, RBF(0.05), local_components=3, center=True, certificate=True), COLUMNS
-    ),
-    "DKPCA, inner products": Runs(strategies.DKPCA(2, RBF(0.05), local_components=3, upload="inner products"), COLUMNS),
-    "VFedPCA": Runs(strategies.VFedPCA(2, merge="eigenvalue", rounds=2), COLUMNS),
+    "DKPCA": Runs(DKPCA(2, RBF(0.05), local_components=3), COLUMNS),
+    "DKPCA, auto, median": Runs(DKPCA("auto", RBF(width="median"), local_components=4), COLUMNS),
+    "DKPCA, polynomial, adaptive": Runs(DKPCA(2, Polynomial(2, 0.1), local_components="adaptive"), COLUMNS),
+    "DKPCA, centred, certified": Runs(DKPCA(2, RBF(0.05), local_components=3, center=True, certificate=True), COLUMNS),
+    "DKPCA, inner products": Runs(DKPCA(2, RBF(0.05), local_components=3, upload="inner products"), COLUMNS),
+    "VFedPCA": Runs(VFedPCA(2, merge="eigenvalue", rounds=2), COLUMNS),
     "VFedPCA, warm, average": Runs(
-        strategies.VFedPCA(rounds=2, warm_start=True, merge="average", weight_scaling=True, center="rows"), COLUMNS
+        VFedPCA(rounds=2, warm_start=True, merge="average", weight_scaling=True, center="rows"), COLUMNS
     ),
-    "VFedPCA, exact, auto": Runs(strategies.VFedPCA("auto", merge="exact", max_components=4), COLUMNS),
-    "VFedAKPCA, mean": Runs(strategies.VFedAKPCA(2, merge="eigenvalue", kernel=RBF(width="mean"), rounds=2), COLUMNS),
-    "VFedAKPCA, exact": Runs(strategies.VFedAKPCA(2, kernel=RBF(0.2), merge="exact"), COLUMNS),
-    "PeerVFedPCA": Runs(strategies.PeerVFedPCA(2, rounds=2, merge="eigenvalue"), COLUMNS),
-    "PeerVFedPCA, relays": Runs(
-        strategies.PeerVFedPCA(graph="star", relay=True, rounds=2, merge="eigenvalue"), COLUMNS
-    ),
-    "PeerVFedPCA, exact": Runs(strategies.PeerVFedPCA(2, graph="ring", rounds=4), COLUMNS),
-    "FKKMeans, lanczos": Runs(strategies.FKKMeans(2, kernel=RBF(0.1), solver="lanczos", **FEATURES), ROWS),
-    "FKKMeans, without CEM": Runs(strategies.FKKMeans(2, kernel=RBF(0.1), cem=False, **FEATURES), ROWS),
-    "FKKMeans, gram, auto": Runs(
-        strategies.FKKMeans("auto", kernel=RBF(0.1), solver="gram", max_clusters=3, **FEATURES), ROWS
-    ),
-    "RFKKMeans, scale": Runs(strategies.RFKKMeans(2, n_features=6, coreset_size=9, kernel=RBF(width="scale")), ROWS),
-    "RFKKMeans, median": Runs(
-        strategies.RFKKMeans(2, n_features=6, clusters="lloyd", kernel=RBF(width="median")), ROWS
-    ),
+    "VFedPCA, exact, auto": Runs(VFedPCA("auto", merge="exact", max_components=4), COLUMNS),
+    "VFedAKPCA, mean": Runs(VFedAKPCA(2, merge="eigenvalue", kernel=RBF(width="mean"), rounds=2), COLUMNS),
+    "VFedAKPCA, exact": Runs(VFedAKPCA(2, kernel=RBF(0.2), merge="exact"), COLUMNS),
+    "PeerVFedPCA": Runs(PeerVFedPCA(2, rounds=2, merge="eigenvalue"), COLUMNS),
+    "PeerVFedPCA, relays": Runs(PeerVFedPCA(graph="star", relay=True, rounds=2, merge="eigenvalue"), COLUMNS),
+    "PeerVFedPCA, exact": Runs(PeerVFedPCA(2, graph="ring", rounds=4), COLUMNS),
+    "FKKMeans, lanczos": Runs(FKKMeans(2, kernel=RBF(0.1), solver="lanczos", **FEATURES), ROWS),
+    "FKKMeans, without CEM": Runs(FKKMeans(2, kernel=RBF(0.1), cem=False, **FEATURES), ROWS),
+    "FKKMeans, gram, auto": Runs(FKKMeans("auto", kernel=RBF(0.1), solver="gram", max_clusters=3, **FEATURES), ROWS),
+    "RFKKMeans, scale": Runs(RFKKMeans(2, n_features=6, coreset_size=9, kernel=RBF(width="scale")), ROWS),
+    "RFKKMeans, median": Runs(RFKKMeans(2, n_features=6, clusters="lloyd", kernel=RBF(width="median")), ROWS),
     "RFKKMeans, auto, prepared": Runs(
-        strategies.RFKKMeans("auto", n_features=6, coreset_size=9, kernel=RBF(0.1), max_clusters=3),
+        RFKKMeans("auto", n_features=6, coreset_size=9, kernel=RBF(0.1), max_clusters=3),
         frames(),
         Prepare(categories=CATEGORIES, scale="standard", missing="mean"),
     ),
-    "CentroidKMeans": Runs(strategies.CentroidKMeans(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
+    "CentroidKMeans": Runs(CentroidKMeans(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
     "CentroidKMeans, local, auto": Runs(
-        strategies.CentroidKMeans("auto", RBF(width="mean"), n_landmarks=8, centroids="local", max_clusters=3), ROWS
+        CentroidKMeans("auto", RBF(width="mean"), n_landmarks=8, centroids="local", max_clusters=3), ROWS
     ),
-    "CentroidKPCA": Runs(strategies.CentroidKPCA(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
-    "CentroidKPCA, local": Runs(strategies.CentroidKPCA(2, RBF(0.05), n_landmarks=8, centroids="local"), ROWS),
-    "DisKPCA": Runs(strategies.DisKPCA(2, RBF(0.05), **DRAWN), ROWS),
-    "DisKPCA, polynomial, auto": Runs(strategies.DisKPCA("auto", Polynomial(2, 0.1), max_components=3, **DRAWN), ROWS),
-    "UniformKPCA, batch": Runs(
-        strategies.UniformKPCA(2, RBF(0.05), n_samples=8, solver="batch", share_rows=True), ROWS
-    ),
+    "CentroidKPCA": Runs(CentroidKPCA(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
+    "CentroidKPCA, local": Runs(CentroidKPCA(2, RBF(0.05), n_landmarks=8, centroids="local"), ROWS),
+    "DisKPCA": Runs(DisKPCA(2, RBF(0.05), **DRAWN), ROWS),
+    "DisKPCA, polynomial, auto": Runs(DisKPCA("auto", Polynomial(2, 0.1), max_components=3, **DRAWN), ROWS),
+    "UniformKPCA, batch": Runs(UniformKPCA(2, RBF(0.05), n_samples=8, solver="batch", share_rows=True), ROWS),
     "UniformKPCA, prepared": Runs(
-        strategies.UniformKPCA(2, Linear(), n_samples=9, share_rows=True),
+        UniformKPCA(2, Linear(), n_samples=9, share_rows=True),
         frames(),
         Prepare(categories=CATEGORIES, scale="robust", missing="median"),
     ),
-    "SpectralKMeans": Runs(
-        strategies.SpectralKMeans(2, strategies.DisKPCA(2, RBF(0.05), **DRAWN), coreset_size=10), ROWS
-    ),
+    "SpectralKMeans": Runs(SpectralKMeans(2, DisKPCA(2, RBF(0.05), **DRAWN), coreset_size=10), ROWS),
     "SpectralKMeans, minmax": Runs(
-        strategies.SpectralKMeans(
-            2, strategies.UniformKPCA(2, RBF(0.05), n_samples=8, share_rows=True), coreset_size=10
-        ),
+        SpectralKMeans(2, UniformKPCA(2, RBF(0.05), n_samples=8, share_rows=True), coreset_size=10),
         frames(),
         Prepare(categories=CATEGORIES, scale="minmax", missing="drop"),
     ),
@@ -170,10 +155,7 @@ class Slow(BaseException):
 
 @dataclass
 class Lie:
-    """What becomes of one reply or letter: of a class, at its so-manyeth time, a field.
-
-    With no ``kind`` nothing does, and ``said`` counts what could be lied in, by site and class.
-    """
+    """A field of a reply or letter of a class, at its so-manyeth time; with no ``kind`` it only counts in ``said``."""
 
     site: int = -1
     kind: str = ""

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedkernel import RBF, ArcCosine, KernelPCA, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.ground import InputError
+from fedkernel import RBF, ArcCosine, InputError, KernelPCA, Laplacian, Linear, Polynomial, Sigmoid
 
 KERNELS = [
     Linear(),

@@ -206,12 +206,9 @@ def dspgd(features, T, s, penalty=None, accuracy=0.0):
     return estimates, restored
 
 
-def cosines(X, gamma, count, seed, pairs=False, draw=1):
-    """Random Fourier features of an RBF kernel: sqrt(2) cos(w^T x + b), or cosines and sines of half as many w^T x.
-
-    Frequencies are independent, and those of pairs orthogonal.
-    """
-    rng = generator("random features", seed, draw, X.shape[1])
+def cosines(X, gamma, count, seed, pairs=False):
+    """Random Fourier features: cosines of independent frequencies, or cosines and sines of half as many, orthogonal."""
+    rng = generator("random features", seed, 1, X.shape[1])
     w = rng.standard_normal((X.shape[1], count // 2 if pairs else count)) * np.sqrt(2 * gamma)
     if pairs:
         w = orthogonal_in_blocks(w)

@@ -13,14 +13,13 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 import fedkernel.clients as rooms
-from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Reply, Request, Sigmoid
+from fedkernel import RBF, ArcCosine, CarriesLetters, Laplacian, Linear, Polynomial, Reply, Request, Sigmoid
 from fedkernel.clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans_base, landmark_base, peer_vfedpca, vfedpca
 from fedkernel.clients.cell_sums import SumCells, SumEmbeddedCells
 from fedkernel.clients.centroid_kpca import FindLocalCenters
 from fedkernel.kernel_width import client as settling
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, pack_symmetric
 from fedkernel.numerics.random_features import MOST_FEATURES
-from fedkernel.peers import CarriesLetters
 from fedkernel.peers.letters import OVERHEAD, pack
 from fedkernel.peers.sealing import Header, seal
 from fedkernel.preparing import messages as preparing

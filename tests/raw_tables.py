@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_wine
 
-from fedkernel import RBF, Linear, Prepare
-from fedkernel.strategies import RFKKMeans, UniformKPCA
+from fedkernel import RBF, Linear, Prepare, RFKKMeans, UniformKPCA
 
 PCA = UniformKPCA(2, Linear(), n_samples=9, share_rows=True)
 CLUSTERS = RFKKMeans(2, n_features=8, coreset_size=9, kernel=RBF(gamma=0.1))

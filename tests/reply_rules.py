@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from marked_pages import filled
 from random_messages import SCALARS
 
 from fedkernel.clients.admm_kpca import Estimate, Projection
@@ -10,7 +11,6 @@ from fedkernel.clients.peer_vfedpca import PeerVectors, RelayedVectors
 from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Reply, Request, Rule, Within
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "reliability.md"
-BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->"
 WORDS = {
     Orthonormal: "orthonormal to 1e-8",
     Eigenvalues: "descending, from 0",
@@ -63,9 +63,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """Return the page with the table as it is now."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    return before + BEGIN + table() + END + rest.partition(END)[2]
+    return filled(PAGE.read_text(), rules=table())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from fedkernel.protocol import KernelClient, Protocol, Request, Round, decode, encode
 from fedkernel.site import Site
@@ -20,6 +21,10 @@ def app_over(client, tables, keep=lambda number: lambda outputs: None, **own):
     return client_app({client.__name__: client}, find_site)
 
 
+def as_csr(shards):
+    return [sparse.csr_array(shard) for shard in shards]
+
+
 def ask(site: KernelClient, request: Request[Any], **config: Any) -> Any:
     """Send a request over the wire's form, and return the reply."""
     arrays, scalars = encode(request)
@@ -33,8 +38,6 @@ def pooled(result: Any, name: str = "embedding") -> Any:
 
 
 def drive(protocol: Protocol[Any], sites: Sequence[KernelClient]) -> Any:
-    """Run a protocol to its end, and return its result."""
-
     def answers(pending: Round) -> Any:
         requests = {site: request for site in sites if (request := pending.of_client(site.client)) is not None}
         replies = [ask(site, request) for site, request in requests.items()]

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from attacks.target import Refused, Target
-from fedkernel.protocol import KernelClient, Member, Run
-from fedkernel.strategy import KernelStrategy
+from fedkernel import KernelClient, KernelStrategy, Member, Run
 
 
 def rounds_of(

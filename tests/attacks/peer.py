@@ -56,10 +56,7 @@ def averaged_noise(target: Target) -> float:
 
 
 def inverted_features(target: Target) -> float:
-    """Invert the 2000 features that the method sends of a row by default, with the width by default. But for rounding.
-
-    Of the first 40 rows.
-    """
+    """Invert the 2000 features that are sent of a row by default, of the first 40 rows. Exact but for rounding."""
     d = target.X.shape[1]
     features = SubspaceEmbedding(RBF(1 / d), None, 2000)
     values = Peer(target).read(target.ask(ShareRows(features=features, noise=0.0)), Features).rows
@@ -92,10 +89,7 @@ def products_of_a_leaf(target: Target) -> float:
 
 
 def claimed_ids(target: Target) -> float:
-    """Claim a thousand likely ids and be told, as every site is, which rows are common. Exact: who is in the table.
-
-    The sites' key does not help: a peer has it.
-    """
+    """Claim a thousand likely ids and be told which rows are common; a peer has the key. Exact: who is in the table."""
     claimed = sorted(IDS)
     hashes = hash_ids(claimed, KEY, target.run, target.seed)
     common = common_rows({"north": target.ask(HashIds()).hashes, "east": hashes}, "drop", target.run)

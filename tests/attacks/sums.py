@@ -22,13 +22,12 @@ from attacks.algebra import (
 )
 from attacks.honest import answers_to, rounds_of
 from attacks.target import CANCER, WINE, Target
-from fedkernel import RBF
+from fedkernel import RBF, CentroidKPCA, DisKPCA, FKKMeans, RFKKMeans, VFedAKPCA, VFedPCA
 from fedkernel.clients.cell_sums import LEAST_ROWS, SumCells, SumEmbeddedCells
 from fedkernel.clients.fk_kmeans import FKKMeansClient, MultiplyColumns
 from fedkernel.clients.landmark_base import MultiplyKernel
 from fedkernel.clients.vfedpca import Finish, IterateLocally, Multiply
 from fedkernel.numerics import RandomFeatures, pack_symmetric, row_groups, unpack_symmetric, with_width
-from fedkernel.strategies import CentroidKPCA, DisKPCA, FKKMeans, RFKKMeans, VFedAKPCA, VFedPCA
 
 
 def _others(target: Target) -> list[Any]:

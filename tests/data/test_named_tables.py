@@ -13,9 +13,7 @@ from refusals import refusing
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, Prepare, strategies
-from fedkernel.ground import InputError
-from fedkernel.strategies import DKPCA, FKKMeans, VFedPCA
+from fedkernel import DKPCA, RBF, FKKMeans, InputError, Prepare, VFedPCA, strategies
 
 X = StandardScaler().fit_transform(load_wine().data)
 CLASSES = load_wine().target

@@ -11,9 +11,8 @@ from refusals import refusing
 from scipy import sparse
 from small_table import CHUNK, D, N, X, chunk_of, spoilt, write_parquet
 
-from fedkernel import data
+from fedkernel import InputError, data
 from fedkernel.data.arrow_columns import column_values
-from fedkernel.ground import InputError
 
 DTYPES = (np.float64, np.float32)
 

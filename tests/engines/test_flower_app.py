@@ -85,10 +85,7 @@ importing._find_and_load_unlocked = slow
     ("delay", "patch"), [pytest.param(0.0, "", marks=pytest.mark.drill), (0.3, SLOWLY)], ids=["at once", "one by one"]
 )
 def test_both_apps_can_be_imported_at_once(delay, patch):
-    """As Flower's simulation does, whose main thread looks for the client's module while another loads the server's.
-
-    Then the server imports the strategy that a job names, and the clients theirs.
-    """
+    """As by Flower's simulation: one thread looks for the client's module while another loads the server's."""
     script = f"""
 import importlib.util, threading, time
 {patch}

@@ -10,14 +10,13 @@ import pytest
 from cases import CASES, PAIRS, WINE
 from networks import digits
 
+from fedkernel import ADMMKPCA, FKKMeans, PeerVFedPCA, Result, RFKKMeans, UniformKPCA, VFedPCA
 from fedkernel.engines import grpc
 from fedkernel.engines.app_execution import short_folder
 from fedkernel.engines.grpc import coordinator, serving
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError, load_parts
-from fedkernel.run import Result
-from fedkernel.strategies import ADMMKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 from fedkernel.strategy.simulation import as_file
 from fedkernel.wire import Job, RunSpec
 

@@ -14,6 +14,7 @@ import pytest
 from refusals import refusing
 from scipy import sparse
 
+from fedkernel import EngineError, InputError, Result
 from fedkernel.data import DataSpec, PartitionSpec, as_table, load
 from fedkernel.engines import ray
 from fedkernel.engines.local import run_job as run_local
@@ -21,8 +22,6 @@ from fedkernel.experiments.config import read_config
 from fedkernel.experiments.results import read_runs
 from fedkernel.experiments.running import run_experiment
 from fedkernel.flower_apps import APPS
-from fedkernel.ground import EngineError, InputError
-from fedkernel.run import Result
 from fedkernel.strategy.simulation import as_file
 from fedkernel.wire import Job, RunSpec
 
@@ -54,10 +53,7 @@ def nothing_left(monkeypatch):
 
 @pytest.mark.usefixtures("nothing_left")
 def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, monkeypatch):
-    """Other processes find what earlier rounds left: columns, drawn rows, keys, kernel blocks and multipliers.
-
-    Sparse rows among them, which sites read from files of their own.
-    """
+    """Other processes find what earlier rounds left; sparse rows are read by sites from files of their own."""
     # paths of the job and of a folder of data sets are relative to the folder that this is started from
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDKERNEL_DATA", "sets")

@@ -186,7 +186,6 @@ def test_certificates_are_renewed_while_a_server_runs(certified, tmp_path):
 
 
 def _certificate_of(port, folder):
-    """Return the certificate that a server shows, as PEM."""
     context = ssl.create_default_context(cafile=folder / "b" / "ca.crt")
     context.check_hostname = False
     context.set_alpn_protocols(["h2"])

@@ -3,7 +3,6 @@
 import errno
 import math
 import re
-import socket
 import threading
 import time
 
@@ -20,13 +19,8 @@ from fedkernel.engines.grpc.frames import HEARTBEAT, OPTIONS, Envelope
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import RefusedError
+from fedkernel.engines.ray import _free_port
 from fedkernel.ground import ProtocolError
-
-
-def end_stream(hub):
-    """End the stream of the first site, as a network may."""
-    hub._cut(hub._nodes[0].stream)
-    hub.on_ready()
 
 
 @pytest.fixture
@@ -71,7 +65,8 @@ def test_the_same_process_comes_back_while_it_computes_and_is_not_asked_twice(be
 
         def break_stream(client, asked):
             if (client, asked) == (0, 2.0):
-                end_stream(hub)
+                hub._cut(hub._nodes[0].stream)  # as a network may
+                hub.on_ready()
                 until(lambda: any(line.startswith("a is back, from") for line in hub.messages))
                 time.sleep(1.0)
 
@@ -148,9 +143,7 @@ def test_a_site_shows_that_it_is_alive(before, monkeypatch):
     """While it looks for a server, while it waits to be asked, and while it computes."""
     monkeypatch.setattr(grpc_signs, "FIRST", 0.2)
     monkeypatch.setattr(grpc_node, "FIRST", 0.2)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     site = Process("a", port, patience=30.0)
     until(lambda: len(site.told) == 2)
     before(lambda client, asked: time.sleep(0.5 * (client == 0)))

@@ -14,11 +14,11 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from command_line import call
 from flwr.app import Message, MessageType, RecordDict
+from lives import places_in
 from named_sites import drawn_seed
 
-from fedkernel import RBF
+from fedkernel import RBF, EngineError, InputError, Member, VFedAKPCA
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import ray, superlink
 from fedkernel.engines.flwr_command import QUIET, SCRIPTS, flwr_in
@@ -26,11 +26,8 @@ from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.flower_apps import APPS
-from fedkernel.ground import EngineError, InputError
-from fedkernel.protocol import Member
 from fedkernel.run import FailedRun, Result, message_delivery, result_transport
 from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
-from fedkernel.strategies import VFedAKPCA
 from fedkernel.wire import Job, RunSpec, flower_internals, hash_ids
 
 ROOT = Path(__file__).parents[2]
@@ -67,15 +64,6 @@ def write_table(path, patients, values):
     path.write_text("\n".join(lines) + "\n")
 
 
-def recorded_in(folder):
-    """Return how many exchanges the journal in a folder has, which somebody is writing: one a record."""
-    data, place, records = (folder / NAME_OF_JOURNAL).read_bytes(), 0, 0
-    while place + 8 <= len(data):
-        place += 44 + int.from_bytes(data[place : place + 8])
-        records += place <= len(data)
-    return records - 1
-
-
 def members(*shapes):
     return [Member(number, number, rows, columns, 0) for number, (rows, columns) in enumerate(shapes)]
 
@@ -84,7 +72,7 @@ def _stop_in_the_middle(command, options, journals, flower):
     with subprocess.Popen(command, **options) as stopped:
         give_up = time.monotonic() + 400
         try:
-            while not any(recorded_in(path.parent) > 2 for path in journals.glob(f"*/{NAME_OF_JOURNAL}")):
+            while not any(len(places_in(path.read_bytes())) > 2 for path in journals.glob(f"*/{NAME_OF_JOURNAL}")):
                 assert stopped.poll() is None, flower.logs()
                 assert time.monotonic() < give_up, flower.logs()
                 time.sleep(0.1)
@@ -188,17 +176,8 @@ def test_a_configuration_that_is_none(home, tmp_path):
             superlink.find_connection("dep")
 
 
-def test_the_command_refuses_a_connection_on_another_engine(tmp_path):
-    (tmp_path / "across.toml").write_text(EXPERIMENT)
-    done = call("run", tmp_path / "across.toml", "--engine", "ray", "--connection", "dep", code=2)
-    assert "connection = 'dep', but engine ray has none, only superlink" in done.stderr
-
-
 def test_a_result_survives_the_way_through_a_log(tmp_path, capsys, monkeypatch):
-    """Written where the job's folder is not there, and nothing but a result's files is taken out again.
-
-    The journal is in Flower's home meanwhile.
-    """
+    """Written where the job's folder is not there, its files and nothing else; the journal is in Flower's home."""
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
     journals = tmp_path / "flwr" / "fedkernel-journals"
     run = RunSpec(id="run", strategy="DKPCA", parameters={"n_components": 2}, **WINE)

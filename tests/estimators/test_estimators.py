@@ -17,8 +17,7 @@ from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedkernel.sklearn as ours
-from fedkernel import RBF, InputError
-from fedkernel.strategies import DKPCA, DisKPCA
+from fedkernel import DKPCA, RBF, DisKPCA, InputError
 
 FKM, FKP, FederatedPCA = ours.FederatedKernelKMeans, ours.FederatedKernelPCA, ours.FederatedPCA
 WINE = scale(load_wine().data)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from command_line import call
 
+from fedkernel import InputError, Member
 from fedkernel.experiments.commands.advice_output import WITH_NOISE, disclosures, infer_division
 from fedkernel.experiments.commands.advise_candidates import CANDIDATES, Situation, advise, rules
 from fedkernel.experiments.commands.advise_tables import SiteTable, read_site_table
@@ -15,8 +16,6 @@ from fedkernel.experiments.commands.forecast_table import lines_of
 from fedkernel.experiments.config import read_config
 from fedkernel.experiments.results import read_runs
 from fedkernel.experiments.running import plan
-from fedkernel.ground import InputError
-from fedkernel.protocol import Member
 from fedkernel.site import values_of
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -13,14 +13,12 @@ from named_sites import find, vertical
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, KernelPCA, Linear
+from fedkernel import DKPCA, RBF, FKKMeans, KernelPCA, Linear, Result, UniformKPCA
 from fedkernel.data import NO_LABEL, DataSpec, Preparation, Prepare, RawTable, SiteFile, contingency, load
 from fedkernel.experiments.commands.received_models import ReceivedModels
 from fedkernel.ground import InputError, rows_as_csv
 from fedkernel.models import FittedModel, LandmarkPCA, NodeComponents, class_names, load_model, save_model
-from fedkernel.run import Result
 from fedkernel.site import RunRows
-from fedkernel.strategies import DKPCA, FKKMeans, UniformKPCA
 from fedkernel.wire import Projecting
 
 IRIS = load_iris(as_frame=True)

@@ -66,7 +66,6 @@ def carry_out(folder, *overrides, **options):
 
 
 def parts(seed):
-    """Return the clients' rows and their classes."""
     X, y = load_iris(return_X_y=True)
     spec = PartitionSpec(kind="horizontal", method="sizes", sizes=SIZES, shuffle=True)
     indices = split(spec, scale(X), seed=seed).indices
@@ -88,7 +87,6 @@ def best_approximation(X):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Carry the experiment out once for all tests that only look."""
     folder = tmp_path_factory.mktemp("whole") / "out"
     return folder, carry_out(folder)
 

@@ -10,12 +10,11 @@ from refusals import refusing
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 
-from fedkernel import RBF, Linear
+from fedkernel import RBF, InputError, Linear
 from fedkernel.data import DataSpec, load
 from fedkernel.experiments.config import Experiment, read_config
 from fedkernel.experiments.running import plan
 from fedkernel.experiments.running.planning import points, run_id
-from fedkernel.ground import InputError
 from fedkernel.numerics import dimension_sigma
 from fedkernel.numerics.widths import median_sigma
 

@@ -46,7 +46,6 @@ def drawn(runs, value):
 
 
 def lines(canvas, panel=0):
-    """Return the curves of a panel as they are drawn."""
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in canvas.axes[panel].lines]
 
 

@@ -10,14 +10,11 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF
+from fedkernel import DKPCA, RBF, FKKMeans, InputError, Result
 from fedkernel.data import as_classes
 from fedkernel.experiments.config import Experiment, read_config
 from fedkernel.experiments.running import plan, run_experiment
 from fedkernel.experiments.running.file_tables import raw_tables
-from fedkernel.ground import InputError
-from fedkernel.run import Result
-from fedkernel.strategies import DKPCA, FKKMeans
 
 CANCER, WINE = load_breast_cancer(), load_wine()
 X = StandardScaler().fit_transform(CANCER.data)

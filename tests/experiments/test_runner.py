@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+from fedkernel import InputError, KernelKMeans, KernelPCA, KernelStrategy, SpectralKMeans, VFedPCA, to_all, value_object
 from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
@@ -17,14 +18,9 @@ from fedkernel.experiments.config import Experiment, read_config
 from fedkernel.experiments.results import read_runs
 from fedkernel.experiments.running import execution, plan, run_experiment
 from fedkernel.experiments.running.folder import EXPERIMENT_FILES, FAILURES, open_folder, read_folder
-from fedkernel.ground import InputError, value_object
-from fedkernel.models import KernelKMeans, KernelPCA
 from fedkernel.numerics import Linear, sin_theta_error
-from fedkernel.protocol import to_all
 from fedkernel.run import Journal, Result
 from fedkernel.site import simulated_sites
-from fedkernel.strategies import SpectralKMeans, VFedPCA
-from fedkernel.strategy import KernelStrategy
 
 N, M, K, ROUNDS = 150, 2, 2, 3
 HEAD = f"""
@@ -74,7 +70,6 @@ def snapshot(folder):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Carry the tiny experiment out once for all tests that only look."""
     folder = tmp_path_factory.mktemp("whole") / "out"
     return folder, carry_out(folder, text=TINY)
 

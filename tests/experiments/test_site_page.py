@@ -13,13 +13,12 @@ from named_sites import COLUMNS, COMMON_ROWS, LENIENT, NAMES, TABLE, run_on, ver
 from sklearn.datasets import load_iris
 from sklearn.metrics import normalized_mutual_info_score
 
-from fedkernel import RBF
+from fedkernel import RBF, DisKPCA, FKKMeans, VFedPCA
 from fedkernel.data import Preparation, Prepare, RawTable, SiteFile, read_raw
 from fedkernel.experiments.report.site_results import SiteRun, runs_of
 from fedkernel.models import METRICS, FittedModel, save_model
 from fedkernel.preparing import to_text
 from fedkernel.site import read_outbox
-from fedkernel.strategies import DisKPCA, FKKMeans, VFedPCA
 from fedkernel.wire import flower_internals
 
 IRIS = load_iris()
@@ -62,7 +61,7 @@ def cells(page, title):
 
 
 @pytest.mark.usefixtures("rendered")
-def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site):
+def test_the_page_counts_the_rows_of_the_site(site):
     path = Path(told(site / "north", "--data", site / "north.csv", "--id", "patient", "--label", "diagnosis").strip())
     page = path.read_text(encoding="utf-8")
     assert path == site / "north" / "page.html"
@@ -79,8 +78,6 @@ def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site):
     totals = [len(lines), sum(line.floats for line in lines), sum(line.bytes for line in lines), 0, 0]
     assert cells(page, "What has left") == [["clusters", *(f"{number:,}" for number in totals)]]
     assert "and does not leave the site" in page
-    assert not re.search(r"https?:|<script src|<link|@import|url\(|<iframe", page)
-    assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)"', page))
     assert page.count("data:image/png;base64,") == 1
     # the ids, by which rows are known, say nothing on the page; nor does the order of the file matter
     assert "p149" not in page

@@ -6,18 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from fedkernel import RBF
+from fedkernel import DKPCA, RBF
 from fedkernel.ground import blas_threads, parallel
-from fedkernel.numerics import (
-    SubspaceEmbedding,
-    center_gram,
-    leading_eigenpairs,
-    symmetric_by_rows,
-    tall_product,
-    transposed_product,
-)
-from fedkernel.numerics.matrix_products import by_columns
-from fedkernel.strategies import DKPCA
+from fedkernel.numerics import SubspaceEmbedding, leading_eigenpairs, symmetric_by_rows
+from fedkernel.numerics.matrix_products import by_columns, center_gram, tall_product, transposed_product
 
 rng = np.random.default_rng(0)
 X, F = rng.standard_normal((1100, 12)), rng.standard_normal((9000, 60))

@@ -5,16 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fedkernel import FedkernelError, InputError, ProtocolError
 from fedkernel.engines.grpc.run_attempts import raise_for
-from fedkernel.ground import (
-    FedkernelError,
-    InputError,
-    OwnFileError,
-    ProtocolError,
-    RefusedError,
-    distinct_names,
-    errors,
-)
+from fedkernel.ground import OwnFileError, RefusedError, distinct_names, errors
 from fedkernel.ground.validation import read_table
 from fedkernel.run import FailedRun
 

@@ -4,7 +4,6 @@ import csv
 import os
 import re
 import runpy
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,8 @@ import pytest
 from command_line import call
 from federation import quick_fedkernel
 from sklearn.metrics import adjusted_rand_score
+
+from fedkernel.engines.ray import _free_port
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -42,12 +43,9 @@ def test_every_snippet_is_run():
 def walk(page, folder):
     """Run a page's blocks in their order, as a reader would type them, but for a port that is free."""
     blocks = re.findall(r"```(sh|toml|text)\n(.*?)```", page.read_text(), flags=re.DOTALL)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     options = {"cwd": folder, "env": {**os.environ, "PATH": path}, "capture_output": True, "text": True, "timeout": 250}
-    printed = ""
+    printed, port = "", str(_free_port())
     (folder / "bin").mkdir()
     with quick_fedkernel(folder / "bin"):
         for kind, block in blocks:

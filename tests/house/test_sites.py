@@ -15,6 +15,7 @@ import model_files
 import numpy as np
 import pandas as pd
 import pytest
+from counting import until
 from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, WINE, federation, furnish
 from named_sites import drawn_seed, pinned
 from sklearn.impute import SimpleImputer
@@ -23,19 +24,17 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF
+from fedkernel import DKPCA, RBF, FKKMeans, PeerVFedPCA, VFedPCA, load_model
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.experiments.commands.outbox import missing_from
 from fedkernel.experiments.commands.projection_study import projection_of
 from fedkernel.experiments.commands.study_text import read_study
-from fedkernel.models import load_model
 from fedkernel.peers import KeyPair
 from fedkernel.peers.run_key_file import KEY_FOLDER
 from fedkernel.run import Result, read_ledger
 from fedkernel.site import RECEIPTS, RunRows, approve, read_outbox, read_receipts
 from fedkernel.site.audit_log_reader import payload_of
 from fedkernel.site.kept_noise import NOISE_FOLDER
-from fedkernel.strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA
 
 CLUSTERS = """
 [[strategy]]
@@ -167,10 +166,7 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
 
 
 def test_new_rows_are_labelled_at_each_site(place, tls):
-    """By the model, which the server sends; it is not told how many rows there are.
-
-    Before that, the sites have compared the clusters of two seeds, of which they keep the labels.
-    """
+    """By a model that the server sends and is not told how many rows; two seeds' labels were compared before."""
     seeds = "seeds = [0, 1]\nevaluate = true\n"
     (place / "run.toml").write_text(seeds + CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS)
     names, run = [f"c{column}" for column in range(13)], "clusters__seed=0"
@@ -267,13 +263,6 @@ def test_a_site_whose_columns_do_not_fit_comes_back_mended_while_the_others_wait
     np.testing.assert_array_equal(result.model.centers_, clean.model.centers_, err_msg=text)
 
 
-def until_folder(path, seconds=150):
-    give_up = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
 @pytest.mark.drill
 def test_sites_that_write_letters_are_killed_and_come_back(place, tls):
     """One between the two requests by which keys are agreed on, one in the middle: letters are opened as if not."""
@@ -318,7 +307,7 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         assert server.end() == 128 + signal.SIGTERM
         site.until("is lost; reconnecting")
         server, sites = serve(name="second"), {name: join(name) for name in NAMES[1:]} | {"a": site}
-        until_folder(place / "out" / "results" / "DKPCA__seed=0" / "result.json")
+        until((place / "out" / "results" / "DKPCA__seed=0" / "result.json").exists, seconds=150)
         server.until("run slow__seed=0: phase IterateLocally, round 1 of 101, 3 of 3 sites answered")
         first = (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns
         server.kill()
@@ -382,9 +371,8 @@ def test_sums_with_noise_are_the_same_after_a_server_and_a_site_are_killed(place
         server, sites = serve(), {name: start(name) for name in NAMES}
         server.until("phase SumCells, round 2 of")
         os.kill(sites["c"].process.pid, signal.SIGSTOP)
-        give_up = time.monotonic() + 30
-        while len(before := sums("a")) <= len(sums("c")):
-            assert time.monotonic() < give_up
+        until(lambda: len(sums("a")) > len(sums("c")), seconds=30)
+        before = sums("a")
         for one in (server, sites["a"]):
             one.kill()
         os.kill(sites["c"].process.pid, signal.SIGCONT)

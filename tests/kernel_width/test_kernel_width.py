@@ -16,9 +16,8 @@ from sklearn import datasets
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid, numerics, strategies
+from fedkernel import RBF, InputError, Laplacian, Linear, Polynomial, ProtocolError, Sigmoid, numerics, strategies
 from fedkernel.data import SparseTable
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.kernel_width import WidthClient, client, ruled_kernels, width_forecast
 from fedkernel.kernel_width.client import DescribeGroups, MeasurePairs, MeasureSquares, SumEntries
 from fedkernel.kernel_width.width_rounds import median_of_groups

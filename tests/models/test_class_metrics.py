@@ -8,12 +8,10 @@ from configs import experiment
 from scipy.stats import norm
 from sklearn.datasets import load_iris
 
+from fedkernel import DKPCA, RBF, DisKPCA, InputError, Linear
 from fedkernel.experiments.running import run_experiment
-from fedkernel.ground import InputError
 from fedkernel.models import KernelPCA, LandmarkPCA, compute_metrics, load_model
 from fedkernel.models.class_metrics import classification_error, cluster_ari, cluster_nmi
-from fedkernel.numerics import RBF, Linear
-from fedkernel.strategies import DKPCA, DisKPCA
 
 METRIC = 'report.metric="classification_error"'
 

@@ -7,8 +7,7 @@ import pytest
 from kernel_cases import rows
 from model_files import contents, refused
 
-from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial
-from fedkernel.ground import InputError
+from fedkernel import RBF, InputError, KernelPCA, Laplacian, Linear, Polynomial
 from fedkernel.models import FeatureChain, KernelKMeans, load_model
 from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.models.files import MODELS

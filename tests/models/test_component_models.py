@@ -10,8 +10,7 @@ from model_files import KERNELS, contents, refused
 from scipy import sparse
 from test_cluster_models import EMBEDDINGS, clusters_of
 
-from fedkernel import RBF
-from fedkernel.ground import InputError
+from fedkernel import RBF, InputError
 from fedkernel.models import KernelKMeans, LandmarkPCA, NodeComponents, PeerComponents, load_model
 from fedkernel.numerics import SubspaceEmbedding
 

@@ -9,8 +9,7 @@ import scipy.sparse
 from scipy.spatial.distance import cdist
 from sklearn.datasets import make_blobs
 
-from fedkernel import models
-from fedkernel.ground import InputError
+from fedkernel import InputError, models
 from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import RBF, Laplacian, Linear, Polynomial, RandomFeatures, assign, k_means
 

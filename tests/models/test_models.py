@@ -11,12 +11,11 @@ import pytest
 from allocation import peak_of
 from model_files import KERNELS, contents, refused
 
-from fedkernel import RBF, KernelPCA, Linear, Prepare
+from fedkernel import RBF, DisKPCA, FKKMeans, KernelPCA, Linear, Prepare
 from fedkernel.ground import InputError, short_repr
 from fedkernel.ground.storage import FORMAT, FORMAT_VERSION
 from fedkernel.models import Embedding, Model
 from fedkernel.numerics import center_gram, leading_eigenpairs
-from fedkernel.strategies import DisKPCA, FKKMeans
 
 ARRAYS = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
 

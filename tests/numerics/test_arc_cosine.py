@@ -10,9 +10,8 @@ from allocation import peak_of
 from kernel_cases import rows
 from scipy.stats import ortho_group
 
-from fedkernel.ground import InputError
+from fedkernel import DKPCA, InputError
 from fedkernel.numerics import ArcCosine, kernel_from
-from fedkernel.strategies import DKPCA
 
 DEGREES = [0, 1, 2]
 every_degree = pytest.mark.parametrize("degree", DEGREES)

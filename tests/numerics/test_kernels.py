@@ -18,23 +18,10 @@ from scipy.spatial.distance import pdist
 from sites import drive
 from sklearn.metrics import pairwise
 
+from fedkernel import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid  # noqa: F401 - as repr gives them
 from fedkernel.ground import BLOCK_ROWS, InputError, own_short_names
 from fedkernel.kernel_width import WidthClient, settle_widths
-from fedkernel.numerics import (
-    KERNELS,
-    RBF,
-    ArcCosine,  # noqa: F401 - a test evaluates what repr gives
-    Kernel,
-    Laplacian,
-    Linear,
-    Polynomial,
-    Sigmoid,
-    dimension_sigma,
-    fk_gamma,
-    kernel_from,
-    moments,
-    with_width,
-)
+from fedkernel.numerics import KERNELS, dimension_sigma, fk_gamma, kernel_from, moments, with_width
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.protocol import Member, Run
 
@@ -256,11 +243,6 @@ def test_values_against_fixed_rows_are_those_of_gram(kernel, of_rows, dtype, err
         assert isinstance(K, np.ndarray)
         assert K.dtype == dtype
         assert_near(K, kernel.gram(np.asarray(block, dtype=np.float64), Y), error)
-
-
-@pytest.mark.parametrize("kernel", EVERY, ids=repr)
-@both_types
-def test_values_of_many_rows_are_those_of_gram(kernel, dtype, error):
     X, Y = rows(3000, 7).astype(dtype), rows(300, 7, seed=1)  # more than fit in cache at a time
     assert_near(kernel.against(Y, dtype)(X), kernel.gram(X, Y), error)
 
@@ -283,15 +265,12 @@ def test_the_rows_and_values_against_them_are_left_alone(kernel, of_block):
 
 
 @pytest.mark.parametrize("kernel", EVERY, ids=repr)
-def test_fixed_sparse_rows_too_many_to_be_dense_give_the_same(kernel, monkeypatch):
+def test_sparse_rows_too_many_to_be_dense_or_of_many_columns_give_the_same_and_never_become_dense(kernel, monkeypatch):
     X, Y = np.maximum(rows(40, 9), 0), np.maximum(rows(30, 9, seed=1), 0)
-    monkeypatch.setattr("fedkernel.numerics.pairwise._SHARED_CACHE", 100)
-    for of_block in KINDS:
-        assert_near(kernel.against(scipy.sparse.csr_array(Y))(of_block(X)), kernel.gram(X, Y), 1e-12)
-
-
-@pytest.mark.parametrize("kernel", EVERY, ids=repr)
-def test_sparse_rows_of_many_columns_never_become_dense(kernel):
+    with monkeypatch.context() as patched:
+        patched.setattr("fedkernel.numerics.pairwise._SHARED_CACHE", 100)
+        for of_block in KINDS:
+            assert_near(kernel.against(scipy.sparse.csr_array(Y))(of_block(X)), kernel.gram(X, Y), 1e-12)
     tables = (scipy.sparse.random_array((n, 200_000), density=1e-4, rng=np.random.default_rng(n)) for n in (300, 50))
     X, Y = (scipy.sparse.csr_array(table) for table in tables)
     peak, (K, _) = peak_of(lambda: (kernel.against(Y)(X), kernel.diag(X)))
@@ -323,8 +302,11 @@ def test_other_types_and_rows_that_are_not_finite_are_refused_and_parts_that_do_
         RBF().against(np.full((2, 2), np.nan))
 
 
-def test_median_sigma_is_the_median_over_all_pairs():
+def test_median_sigma_is_the_median_over_all_pairs_and_a_kernel_s_gamma_as_its_own_reading_has_it():
     X = rows(30, 3)
+    for kernel, power in ((Polynomial, 2), (Sigmoid, 2), (Laplacian, 1)):
+        settled = with_width(kernel(width="median"), X)
+        assert settled.gamma == pytest.approx(1 / (power * median_sigma(X) ** power))
     distances = [math.dist(X[i], X[j]) for i in range(30) for j in range(i)]
     assert median_sigma(X) == pytest.approx(np.median(distances), rel=1e-13)
     X = rows(500, 3)  # of which rows are drawn, by a seed
@@ -336,12 +318,6 @@ def test_median_sigma_is_the_median_over_all_pairs():
     for X, most in ((np.zeros((5, 2)), 9), (np.ones((5, 2)), 9), (np.ones((1, 2)), 9), (rows(5, 2), 1)):
         with pytest.raises(InputError, match=r"median distance"):
             median_sigma(X, max_rows=most)
-
-
-@pytest.mark.parametrize(("kernel", "power"), [(Polynomial, 2), (Sigmoid, 2), (Laplacian, 1)])
-def test_a_distance_is_a_kernel_s_gamma_as_its_own_reading_has_it(kernel, power):
-    X = rows(30, 3)
-    assert with_width(kernel(width="median"), X).gamma == pytest.approx(1 / (power * median_sigma(X) ** power))
 
 
 def fk_gamma_of_pairs(X):

@@ -11,16 +11,8 @@ from sklearn.preprocessing import scale
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
 from fedkernel.ground import InputError
-from fedkernel.numerics import (
-    block_krylov,
-    block_krylov_above,
-    block_krylov_gap,
-    components_by_gap,
-    fix_signs,
-    leading_eigenpairs,
-    remote_lanczos,
-    sin_theta_error,
-)
+from fedkernel.numerics import components_by_gap, fix_signs, leading_eigenpairs, remote_lanczos, sin_theta_error
+from fedkernel.numerics.remote_lanczos import block_krylov, block_krylov_above, block_krylov_gap
 
 
 def answer(A, search):

@@ -7,14 +7,13 @@ import pytest
 from flwr.app import ArrayRecord
 from gossip import AT, KEYS, RING, TABLES, Begin, Coordinator, D, GossipClient, N, Told, by_hand, gossiping, relabelled
 
+from fedkernel import KernelStrategy, ProtocolError
 from fedkernel.engines.local import LocalGrid
-from fedkernel.ground import ProtocolError
 from fedkernel.peers import KeyPair, PublishKeys, TakeKeys, Topology, neighbours
 from fedkernel.peers.letters import OVERHEAD, unpack
 from fedkernel.run.ledger import LetterEntry
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
-from fedkernel.strategy import KernelStrategy
 
 
 class GossipMean(KernelStrategy):

@@ -9,7 +9,7 @@ from raw_tables import CATEGORIES, CLUSTERS, frames
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import InputError, Linear, Prepare, ProtocolError
+from fedkernel import DKPCA, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
 from fedkernel.experiments.commands.forecast_table import lines_of
 from fedkernel.experiments.config import read_config
@@ -20,7 +20,6 @@ from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import EDGES, CountBelow, CountCells, SumSquares, TakePreparation
 from fedkernel.protocol import Guards, encode, is_seeded
 from fedkernel.site import read_outbox, reply_bounds, simulated_partition
-from fedkernel.strategies import DKPCA
 from fedkernel.wire import flower_internals
 
 

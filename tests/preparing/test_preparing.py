@@ -19,7 +19,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
-from fedkernel import RBF, InputError, Linear, Prepare, ProtocolError
+from fedkernel import DKPCA, RBF, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
 from fedkernel.experiments.commands.logging_setup import site_log
 from fedkernel.preparing import PrepareClient, TableToPrepare, fitted, from_text, prepare_centrally, tables_to_prepare
@@ -29,7 +29,6 @@ from fedkernel.preparing.messages import CompareColumns
 from fedkernel.preparing.site_differences import FALSE_ALARM_LEVEL, KURTOSIS, differences, findings
 from fedkernel.protocol import Guards, Member, PlanPosition, advance
 from fedkernel.run import RunSettings
-from fedkernel.strategies import DKPCA
 from fedkernel.strategy.simulation import run_through_files
 
 LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)

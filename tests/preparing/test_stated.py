@@ -4,12 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import call
+from counting import Died
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_tables import STATED, STATED_OPTIONS, UNITS, patients
 from refusals import refusing
 
-from fedkernel import RBF, Linear, Prepare, Privacy
+from fedkernel import DKPCA, RBF, CentroidKMeans, Linear, Prepare, Privacy
 from fedkernel.data import raw_table
 from fedkernel.engines.local import LocalGrid, run_job
 from fedkernel.experiments.commands.forecast_table import lines_of
@@ -23,7 +24,6 @@ from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import TakePreparation
 from fedkernel.protocol import Guards, encode, once
 from fedkernel.run import Journal, Result
-from fedkernel.strategies import DKPCA, CentroidKMeans
 from fedkernel.strategy import settled_privacy
 from fedkernel.strategy.simulation import as_file
 from fedkernel.wire import Job, RunSpec
@@ -143,10 +143,6 @@ def test_a_preparation_that_may_tell_of_cells_is_refused_with_noise(change, faul
         KMEANS.fit(patients(), prepare=Prepare(**STATED_OPTIONS | change), **NOISE)
 
 
-class Stopped(BaseException):
-    """What ends a process."""
-
-
 @pytest.mark.xdist_group("grpc")
 def test_with_noise_a_run_on_raw_tables_has_the_same_bits_on_every_engine():
     here, there = (KMEANS.fit(patients(), prepare=STATED, engine=engine, **NOISE) for engine in ("local", "grpc"))
@@ -166,11 +162,11 @@ def test_a_run_that_was_stopped_once_its_tables_were_prepared_goes_on_there(exch
     def stops(journal, *exchange):
         add(journal, *exchange)
         if len(journal) > exchanges:
-            raise Stopped
+            raise Died
 
     monkeypatch.setattr(LocalGrid, "write_every", 0.0)
     monkeypatch.setattr(Journal, "add", stops)
-    with pytest.raises(Stopped):
+    with pytest.raises(Died):
         list(run_job(job))
     monkeypatch.setattr(Journal, "add", add)
     list(run_job(job))

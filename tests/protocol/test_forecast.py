@@ -27,25 +27,18 @@ VARIANTS = [
     strategies.ADMMKPCA(kernel=KERNEL, iterations=4, **SHOWN),
     strategies.ADMMKPCA(2, KERNEL, graph={"kind": "star"}, iterations=3, tol=0.0, exchange="features", n_features=50),
     strategies.ADMMKPCA(kernel=KERNEL, iterations=30, tol=0.1, **SHOWN),
-    strategies.DKPCA(3, KERNEL, local_components="adaptive", epsilon=0.1),
     strategies.DKPCA(3, local_components=50, certificate=True),
     strategies.DKPCA(3, KERNEL, local_components="adaptive", upload="inner products"),
     strategies.DisKPCA(3, KERNEL, n_adaptive=0, n_leverage=20, **SHOWN),
     strategies.DisKPCA(3, KERNEL, 15, projection_size=5, point_sketch_size="exact", dtype="float32", **SHOWN),
     strategies.FKKMeans(3, 3, n_features=20, iterations=1, solver="lanczos"),
     strategies.FKKMeans(3, n_features=20, iterations=1, solver="gram", kernel=KERNEL),
-    strategies.FKKMeans(4, 4, n_features=40, iterations=6, solver="lanczos", coreset_size=20),
-    strategies.PeerVFedPCA(2, rounds=3, merge="eigenvalue"),
-    strategies.PeerVFedPCA(graph={"kind": "ring"}, kernel=KERNEL, rounds=2, merge="eigenvalue"),
-    strategies.PeerVFedPCA(2, graph={"kind": "star"}, rounds=3, relay=True, merge="eigenvalue"),
-    strategies.PeerVFedPCA(2, graph={"kind": "star"}, rounds=3),
     strategies.RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10_000),
     strategies.RFKKMeans("auto", n_features=20, kernel=KERNEL),
     strategies.SpectralKMeans(
         3, strategies.UniformKPCA(3, KERNEL, n_samples=20, solver="batch", embed=False, **SHOWN), clusters="lloyd"
     ),
     strategies.UniformKPCA(3, KERNEL, n_samples=20, projection_size=7, **SHOWN),
-    strategies.VFedPCA(2, merge="exact", tol=1e-3),
 ]
 
 
@@ -60,7 +53,6 @@ def test_a_run_takes_what_was_forecast(strategy):
 
 
 def compared(strategy, shards):
-    """Return what was forecast, and what a run has taken."""
     forecast, ledger = strategy.forecast(cohort(shards)), strategy.fit(shards).ledger
     return [(costs.rounds, costs.floats_up, costs.floats_down) for costs in (forecast, ledger)]
 

@@ -12,27 +12,11 @@ from networks import admm, spread
 from pydantic import Field
 from refusals import refusing
 
-from fedkernel import RBF, Laplacian, Linear, strategies
+from fedkernel import RBF, AtMost, FloatArray, InputError, Laplacian, Linear, Member, Reply, Request, Shape, strategies
 from fedkernel.clients.fk_kmeans import EmbedRows, MultiplyColumns
 from fedkernel.clients.landmark_base import SketchKernel
-from fedkernel.ground import FloatArray, InputError
 from fedkernel.numerics import Kernel, RandomFeatures
-from fedkernel.protocol import (
-    AtMost,
-    CarriesRows,
-    Member,
-    PlanPosition,
-    Reply,
-    Request,
-    Shape,
-    advance,
-    any_width,
-    ask,
-    instead,
-    once,
-    repeated,
-    reveals,
-)
+from fedkernel.protocol import CarriesRows, PlanPosition, advance, any_width, ask, instead, once, repeated, reveals
 from fedkernel.site import reply_bounds
 from fedkernel.strategies import DKPCA, CentroidKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, VFedAKPCA, VFedPCA
 from fedkernel.testing import Pair, a_run_takes_what_was_forecast, requests_are_those_of_the_plan

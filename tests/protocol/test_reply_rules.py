@@ -7,7 +7,7 @@ import pytest
 import reply_rules
 from raw_tables import CATEGORIES, frames
 
-from fedkernel import RBF
+from fedkernel import RBF, Prepare, ProtocolError
 from fedkernel.clients.admm_kpca import ADMMKPCAClient
 from fedkernel.clients.diskpca import DisKPCAClient
 from fedkernel.clients.dkpca import DKPCAClient
@@ -15,8 +15,6 @@ from fedkernel.clients.fk_kmeans import FKKMeansClient
 from fedkernel.clients.kmeans_base import KMeansClient
 from fedkernel.clients.peer_vfedpca import PeerVFedPCAClient
 from fedkernel.clients.vfedpca import VFedPCAClient
-from fedkernel.data import Prepare
-from fedkernel.ground import ProtocolError
 from fedkernel.preparing import PrepareClient
 from fedkernel.protocol import Eigenvalues, check_share
 from fedkernel.strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA

@@ -10,15 +10,14 @@ from command_line import call
 from counting import Process, job_node
 from sklearn.datasets import load_wine
 
+from fedkernel import DKPCA, EngineError, InputError, ProtocolError, RFKKMeans, VFedPCA, value_object
 from fedkernel.clients.dkpca import DKPCAClient
 from fedkernel.engines.grpc.coordinator import serve
 from fedkernel.experiments.config import read_config
 from fedkernel.experiments.results import read_failures, read_runs
 from fedkernel.experiments.running import run_experiment
 from fedkernel.flower_apps import APPS
-from fedkernel.ground import EngineError, InputError, ProtocolError, value_object
 from fedkernel.run import FailedRun
-from fedkernel.strategies import DKPCA, RFKKMeans, VFedPCA
 from fedkernel.wire import Job, RunSpec
 
 TEXT = """

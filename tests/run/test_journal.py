@@ -16,18 +16,16 @@ from flwr.serverapp import Grid
 from lives import HEAD, places_in
 from networks import admm, digits
 
-from fedkernel import RBF
+from fedkernel import RBF, DisKPCA, FKKMeans, Summed
 from fedkernel.engines import app_execution
 from fedkernel.engines.grpc.coordinator import serve
 from fedkernel.engines.local import LocalGrid, run_job, sites_here
 from fedkernel.flower_apps import APPS
 from fedkernel.kernel_width import WidthClient
-from fedkernel.protocol import Summed
 from fedkernel.run import Journal, Result, run_resumption
 from fedkernel.run.journal import ASIDE, NAME
 from fedkernel.site import site_of_job
 from fedkernel.site.client_app import client_app
-from fedkernel.strategies import DisKPCA, FKKMeans
 from fedkernel.strategy.simulation import as_file
 from fedkernel.wire import Job, RunSpec, flower_internals
 
@@ -45,10 +43,6 @@ def leave(site):
     site.node._broken = Died()
 
 
-class Stopped(BaseException):
-    """What ends a process."""
-
-
 @pytest.fixture
 def stop(monkeypatch):
     """Has a process stopped once so many exchanges are recorded, or answered and the last one not recorded."""
@@ -60,10 +54,10 @@ def stop(monkeypatch):
             if recorded or not last:
                 own(journal, *exchange)
             if last:
-                raise Stopped
+                raise Died
 
         monkeypatch.setattr(Journal, "add", add)
-        with pytest.raises(Stopped):
+        with pytest.raises(Died):
             act()
         monkeypatch.setattr(Journal, "add", own)
 

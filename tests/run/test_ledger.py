@@ -14,14 +14,12 @@ from counting import Counting, CountMe, Process, app, server
 from flwr.common.serde import recorddict_to_proto
 from sites import app_over
 
-from fedkernel import RBF, Laplacian
+from fedkernel import DKPCA, RBF, Laplacian, Member, UniformKPCA, VFedAKPCA, VFedPCA, to_all
 from fedkernel.engines.local import LocalGrid
 from fedkernel.ground import DiskList
 from fedkernel.ground import disk_list as rows_module
-from fedkernel.protocol import Member, to_all
 from fedkernel.run import Entry, Journal, Ledger
 from fedkernel.run.ledger import LetterEntry, Load
-from fedkernel.strategies import DKPCA, UniformKPCA, VFedAKPCA, VFedPCA
 from fedkernel.strategy.kernel_strategy import _pooling_findings
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]
@@ -29,8 +27,6 @@ KINDS = ("floats_down", "bytes_down", "floats_up", "bytes_up", "rows_up")
 
 
 class Recording(LocalGrid):
-    """Keeps every request together with its reply."""
-
     def __init__(self, app, *, clients):
         super().__init__(app, clients=clients)
         self.exchanges = []
@@ -90,10 +86,6 @@ def test_entries_are_exactly_what_crossed_the_wire_and_sums_are_those_of_the_ent
     assert all(f"{kind} {total[kind]}" in text for kind in KINDS)
 
 
-def test_an_empty_ledger_is_zero():
-    assert Ledger().totals() == dict.fromkeys(("rounds", *KINDS), 0)
-
-
 # Letters between clients; tests/peers/test_letters_on_engine.py has a run with them.
 
 LETTERS = [LetterEntry(*row) for row in [(1, 0, 1, 5, 120), (1, 1, 0, 7, 136), (2, 0, 1, 1, 88), (2, 2, 0, 1, 88)]]
@@ -151,9 +143,10 @@ def test_where_rows_are_does_not_show_in_a_result(few_in_memory, tmp_path):
     assert (tmp_path / "again" / "result.json").read_bytes() == (tmp_path / "result.json").read_bytes()
 
 
-def test_rounds_are_counted_in_whatever_order_they_come():
+def test_rounds_are_counted_in_whatever_order_they_come_and_an_empty_ledger_is_zero():
     ledger = Ledger(Entry(number, "Ask", 0, 1, 8, 1, 8) for number in (0, 3, 1, 3, 7, 2, 1))
     assert ledger.rounds == 4
+    assert Ledger().totals() == dict.fromkeys(("rounds", *KINDS), 0)
 
 
 def test_entries_are_read_no_more_often_with_many_sites_than_with_few(monkeypatch):

@@ -12,9 +12,8 @@ from lost_clients import PAIRS
 from sites import app_over
 from test_protocol import TABLES, Ask, AskMore, Numbers, Talker, Toy
 
+from fedkernel import InputError, KernelClient, ProtocolError, to_all
 from fedkernel.engines.local import LocalGrid
-from fedkernel.ground import InputError, ProtocolError
-from fedkernel.protocol import KernelClient, to_all
 from fedkernel.run import RunSettings
 from fedkernel.wire import Job, Losses, RunSpec
 from fedkernel.wire.quorum import needed

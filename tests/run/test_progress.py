@@ -16,16 +16,15 @@ from rich.console import Console
 from sklearn.datasets import load_iris
 from typer import Exit
 
+from fedkernel import Member, VFedPCA
 from fedkernel.engines.grpc.connections import report_failed_handshakes
 from fedkernel.experiments.commands import console, logging_setup
 from fedkernel.experiments.commands.console import PrintLog, print_status
 from fedkernel.experiments.commands.logging_setup import server_log, site_log
 from fedkernel.experiments.commands.prometheus import Metrics, serving_metrics
 from fedkernel.ground import EngineError, InputError, format_duration
-from fedkernel.protocol import Member
 from fedkernel.run import ProgressReporter, events, log_event, progress, show_progress
 from fedkernel.sklearn import FederatedPCA
-from fedkernel.strategies import VFedPCA
 
 IRIS = load_iris().data
 SITES = ("a", "b", "c")

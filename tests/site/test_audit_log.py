@@ -12,7 +12,7 @@ from command_line import call
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from named_sites import COMMON, NAMES, refused, run_on, spec, vertical
 
-from fedkernel import Linear
+from fedkernel import DKPCA, Linear, UniformKPCA, VFedPCA
 from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel.experiments.commands.outbox import missing_from
 from fedkernel.experiments.commands.site_session import review_study
@@ -23,7 +23,6 @@ from fedkernel.site import OUTBOX, audit_log, read_outbox, read_policy
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.audit_log_reader import FIRST
 from fedkernel.site.raw_request import read_raw_request
-from fedkernel.strategies import DKPCA, UniformKPCA, VFedPCA
 from fedkernel.wire import Job, Study, flower_internals, to_content
 
 

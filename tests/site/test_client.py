@@ -11,10 +11,9 @@ from flwr.client import NumPyClient
 from named_sites import codeless
 from refusals import refusing
 
-from fedkernel import RBF, Linear
+from fedkernel import RBF, InputError, Linear, ProtocolError
 from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
 from fedkernel.clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.protocol import KernelClient, Receipt, Reply, Request, Shape, State, decode, encode
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
@@ -205,17 +204,13 @@ def test_memory_survives_the_messages_of_a_run_and_no_longer():
     assert (lost.code, lost.reason) == (REFUSED, reason)
 
 
-def pickled(state):
-    return pickle.loads(pickle.dumps(state))  # noqa: S301 - our own, as Ray does
-
-
 def test_memory_is_changed_by_what_is_written_only():
     context = flower_internals.new_context(1, {}, {})
     memory, own = Memory.begin(context, "run"), X.copy()
     memory["own"] = own
     own[:] = 0.0
     assert memory["own"] is memory["own"], "nothing is read anew"
-    for state in (context.state, pickled(context.state)):
+    for state in (context.state, pickle.loads(pickle.dumps(context.state))):  # noqa: S301 - our own, as Ray does
         context.state = state
         values = Memory(context, "run")["own"]
         np.testing.assert_array_equal(values, X)

@@ -10,7 +10,7 @@ from named_sites import COLUMNS, LENIENT, NAMES, TABLE, find, pinned, refused, r
 from networks import spread
 from refusals import refusing
 
-from fedkernel import RBF, Linear
+from fedkernel import ADMMKPCA, DKPCA, RBF, DisKPCA, Linear, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from fedkernel.clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
 from fedkernel.clients.diskpca import DisKPCAClient, DrawUniformly
 from fedkernel.clients.dkpca import FindLocalEigenpairs
@@ -22,7 +22,6 @@ from fedkernel.peers import neighbours
 from fedkernel.peers.agreed_keys import SharedKeys
 from fedkernel.protocol import Receipt, Request, encode
 from fedkernel.site import allowed, check_own_pin, read_own_keys
-from fedkernel.strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from fedkernel.strategies.drawn_landmarks import DrawnLandmarkStrategy
 from fedkernel.wire import RunSpec
 

@@ -12,7 +12,7 @@ from named_sites import COLUMNS, COMMON_ROWS, NAMES, TABLE, settings_of, vertica
 from test_consent import asked
 from test_gate import Approved, study_of
 
-from fedkernel import KernelClient, Linear, Prepare
+from fedkernel import DKPCA, CentroidKMeans, FKKMeans, KernelClient, Linear, Prepare
 from fedkernel.clients.diskpca import DisKPCAClient
 from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from fedkernel.data import RawTable
@@ -23,7 +23,6 @@ from fedkernel.protocol import TABLE_SHARE, Guards, Member, allowed_numbers, for
 from fedkernel.protocol.forecast import table_share
 from fedkernel.site import Policy, Site, approve, approved_policy
 from fedkernel.site.site_call import own_table_entries
-from fedkernel.strategies import DKPCA, CentroidKMeans, FKKMeans
 from fedkernel.strategy import simulation
 
 

@@ -11,7 +11,7 @@ from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import Linear, wire
+from fedkernel import ADMMKPCA, DKPCA, Linear, VFedPCA, wire
 from fedkernel.clients.diskpca import DrawUniformly, SketchPoints
 from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel.clients.vfedpca import Multiply
@@ -24,7 +24,6 @@ from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.client_app import client_app
 from fedkernel.site.gate import Gate
 from fedkernel.site.raw_request import read_raw_request
-from fedkernel.strategies import ADMMKPCA, DKPCA, VFedPCA
 from fedkernel.wire import Introduce, Job, Study, flower_internals, from_content, to_content
 
 SEED = 0
@@ -68,7 +67,6 @@ def nodes_of(folder, names, tables, policy=""):
 
 
 def approve_at(folder, names, study):
-    """Approve a study as the operator of each site does."""
     for name in names:
         approve(folder / name, study.sha256)
 
@@ -84,10 +82,7 @@ class Approved(Sites):
 
 @pytest.mark.parametrize("case", ONE_OF_EACH)
 def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_same(tmp_path, case, monkeypatch):
-    """And with the guards; the policy names the study's replies, as often as its plan has them.
-
-    What has left is what the server counts; simulated sites have neither policy nor guards.
-    """
+    """The same as at simulated sites, which have neither policy nor guards; what has left is what the server counts."""
     # of so few rows some seeds that sites may draw have vectors that a guard refuses; this one no wording changes
     monkeypatch.setattr(keys.secrets, "token_bytes", lambda size: bytes(range(5, size + 5)))
     of_any_run = lambda secret, purpose: derive_key(secret, purpose if len(purpose) < 64 else "any run")  # noqa: E731

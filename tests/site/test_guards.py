@@ -14,7 +14,7 @@ from scipy.linalg import hadamard
 from test_consent import asked
 from test_gate import PATIENTS, WINE, nodes_of
 
-from fedkernel import RBF, Laplacian, Linear
+from fedkernel import RBF, Laplacian, Linear, ProtocolError
 from fedkernel.clients.cell_sums import SumEmbeddedCells
 from fedkernel.clients.diskpca import DisKPCAClient, SketchPoints
 from fedkernel.clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
@@ -24,7 +24,6 @@ from fedkernel.clients.landmark_base import TakeComponents, TakeLandmarks
 from fedkernel.clients.peer_vfedpca import NextBlock, PeerVectors
 from fedkernel.clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
-from fedkernel.ground import ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, assign
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.peers import Mailbox

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Message
 from named_sites import NAMES, drawn_seed, settings_of, vertical
 from test_gate import Approved, Target, approve_at, nodes_of, study_of, target_of
 
-from fedkernel import RBF, Linear, wire
+from fedkernel import ADMMKPCA, DKPCA, RBF, Linear, PeerVFedPCA, UniformKPCA, VFedPCA, wire
 from fedkernel.clients.diskpca import DrawUniformly
 from fedkernel.clients.dkpca import FindLocalEigenpairs
 from fedkernel.clients.vfedpca import Multiply
@@ -20,7 +20,6 @@ from fedkernel.site.audit_log import Answer
 from fedkernel.site.gate import Gate
 from fedkernel.site.keys import own_secret
 from fedkernel.site.raw_request import read_raw_request
-from fedkernel.strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
 from fedkernel.wire import Introduce, ShowShare, Study, TakeShares, commitment, flower_internals, from_content
 
 V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]

@@ -15,7 +15,7 @@ from command_line import call
 from named_sites import LENIENT, refused
 from test_consent import rows_of_their_own
 
-from fedkernel import RBF
+from fedkernel import RBF, FKKMeans
 from fedkernel.clients.fk_kmeans import FKKMeansClient, MultiplyColumns
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
 from fedkernel.engines.grpc.frames import Welcome
@@ -27,7 +27,6 @@ from fedkernel.site import Policy, own_policy, resource_limits, site_of_job, wit
 from fedkernel.site.client_app import client_app
 from fedkernel.site.policy_defaults import USUAL_MESSAGE
 from fedkernel.site.resource_limits import USUAL_MEMORY, memory_limit, memory_within
-from fedkernel.strategies import FKKMeans
 
 FEATURES = RandomFeatures(kernel=RBF(0.1), n_features=65536)
 GIGABYTE = 2**30

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from refusals import refusing
 
-from fedkernel import RBF, Linear
+from fedkernel import DKPCA, RBF, Linear, PeerVFedPCA, RFKKMeans, VFedPCA
 from fedkernel.clients.diskpca import SketchPoints
 from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from fedkernel.clients.fk_kmeans import FKKMeansClient, MultiplyColumns, MultiplyGram, SumFeatures
@@ -20,7 +20,6 @@ from fedkernel.site.gate import Gate, RunProgress, Totals
 from fedkernel.site.policy import ReplySize
 from fedkernel.site.raw_request import RawRequest
 from fedkernel.site.study_check import check_run
-from fedkernel.strategies import DKPCA, PeerVFedPCA, RFKKMeans, VFedPCA
 from fedkernel.wire import Job, RunSpec, Study
 
 KERNEL = {"type": "rbf", "gamma": 0.1}

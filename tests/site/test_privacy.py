@@ -13,31 +13,20 @@ from scipy import sparse, stats
 from sites import ask
 from test_gate import Approved, Target, approve_at, masked, masked_target
 
+from fedkernel import DKPCA, CentroidKMeans, CentroidKPCA, FKKMeans, Member, Prepare, Privacy
 from fedkernel.clients.cell_sums import SumCells, SumEmbeddedCells
 from fedkernel.clients.centroid_kmeans import CentroidKMeansClient
 from fedkernel.clients.centroid_kpca import CentroidKPCAClient, SumMoments
 from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, MultiplyColumns
 from fedkernel.clients.landmark_base import MultiplyKernel, TakeComponents
-from fedkernel.data import Prepare
 from fedkernel.experiments.config import read_config
 from fedkernel.ground import InputError, ProtocolError, ShareableError
 from fedkernel.kernel_width import WidthClient
 from fedkernel.numerics import RBF, Linear, Polynomial, RandomFeatures, unpack_symmetric
-from fedkernel.protocol import (
-    CarriesRows,
-    Member,
-    Privacy,
-    Receipt,
-    basis_of_privacy,
-    bounded_rows,
-    draw_noise,
-    privacy,
-    step_of,
-)
+from fedkernel.protocol import CarriesRows, Receipt, basis_of_privacy, bounded_rows, draw_noise, privacy, step_of
 from fedkernel.run import RunningProtocol
 from fedkernel.site import Policy, read_outbox, read_receipts, write_receipts
 from fedkernel.site.gate import Gate, RunProgress
-from fedkernel.strategies import DKPCA, CentroidKMeans, CentroidKPCA, FKKMeans
 from fedkernel.strategies.shared_centroids import AGREEMENT_LOST
 from fedkernel.strategy import settled_privacy, strategy_of
 from fedkernel.wire import Introduce, Job, MaskedSum, MaskKeys, RunSpec, Study, flower_internals, from_content
@@ -142,7 +131,8 @@ HARMFUL = {
 }
 
 
-def test_a_number_beyond_float32_is_seen_in_no_refusal_of_a_request_for_that():
+def test_a_number_beyond_float32_or_numbers_of_entries_that_are_not_zero_are_seen_in_no_refusal():
+    assert CentroidKPCAClient(sparse.csr_array(np.eye(9)), privacy=RUN).own_entries() == 81
     large, narrow = np.vstack([WIDE, np.full(30, 1e39)]), {"kernel": COLUMNS, "precision": "float32"}
     client = CentroidKPCAClient(large, privacy=RUN)
     products = MultiplyKernel(**WIDE_PRODUCTS | narrow, dense=POINTS[:3], basis=np.eye(3))
@@ -162,10 +152,6 @@ def test_no_chosen_request_shows_more_of_a_row_by_rounding_or_refusal(request_):
         C = np.full((request_.dense.shape[0], 1), 1e150)
         client.take_components(TakeComponents(coefficients=C, kernel=STEEP, precision="float64", embed=True))
         assert np.all(np.isfinite(client.outputs["embedding"]))
-
-
-def test_numbers_of_entries_that_are_not_zero_show_in_no_refusal():
-    assert CentroidKPCAClient(sparse.csr_array(np.eye(9)), privacy=RUN).own_entries() == 81
 
 
 @pytest.mark.parametrize("bound", [{"delta": 0.5}, {"epsilon": 1e-9}, {"radius": 1e-9}], ids=str)

@@ -10,12 +10,10 @@ from named_sites import NAMES, settings_of
 from raw_tables import STATED, STATED_OPTIONS, patients
 from test_gate import Approved, masked
 
-from fedkernel import RBF, InputError, Prepare, Privacy, ProtocolError
+from fedkernel import RBF, CentroidKMeans, InputError, Prepare, Privacy, ProtocolError, once
 from fedkernel.preparing import prepare_tables
 from fedkernel.preparing.messages import CountCells
-from fedkernel.protocol import once
 from fedkernel.site import described, read_outbox, read_receipts, write_receipts
-from fedkernel.strategies import CentroidKMeans
 from fedkernel.strategy import phases, settled_privacy
 from fedkernel.wire import Study
 

@@ -9,14 +9,13 @@ from flwr.app import RecordDict
 from named_sites import NAMES, TABLE, Sites, find, run_on, settings_of, spec, vertical
 from refusals import refusing
 
-from fedkernel.ground import InputError, ProtocolError
+from fedkernel import InputError, PeerVFedPCA, ProtocolError, VFedPCA
 from fedkernel.run import Journal, RunSettings
 from fedkernel.run.journal import RecordMismatchError
 from fedkernel.run.run_resumption import ResumingGrid
 from fedkernel.site import simulated_sites
 from fedkernel.site.context_state import Memory
 from fedkernel.site.result_files import result_writer
-from fedkernel.strategies import PeerVFedPCA, VFedPCA
 from fedkernel.wire import RunSpec, flower_internals
 
 

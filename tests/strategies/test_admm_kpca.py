@@ -7,9 +7,8 @@ from grids import in_turn
 from networks import admm, digits, judged, spread, unbalanced_digits
 from sklearn.datasets import load_digits
 
-from fedkernel import RBF, Linear, Polynomial
+from fedkernel import RBF, InputError, Linear, Polynomial, ProtocolError
 from fedkernel.clients.admm_kpca import ADMMKPCAClient, ShareRows
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.ground.noise import system_normal
 from fedkernel.models import NodeComponents, center_blocks, load_model
 from fedkernel.numerics import SubspaceEmbedding, normalised_gram

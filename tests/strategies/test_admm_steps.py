@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import admm, spread
 
-from fedkernel import Linear
+from fedkernel import Letters, Linear, Mail, ProtocolError, Topology
 from fedkernel.clients.admm_kpca import Progress, UpdateConsensus, UpdateDirection
 from fedkernel.clients.admm_state import Cell, penalty_bound
-from fedkernel.ground import ProtocolError
 from fedkernel.numerics import normalised_gram
-from fedkernel.peers import Letters, Mail, Topology
 from fedkernel.strategies import admm_kpca
 
 
@@ -28,10 +26,7 @@ EVEN = (1.0, 0.8, 0.9, 1.1)  # of rows like these no eigenvalue is small enough 
 @graphs
 @pytest.mark.parametrize(("seed", "without"), [(0, 8), (1, 4)])
 def test_all_iterations_equal_explicit_vectors(monkeypatch, graph, seed, without):
-    """And so do the augmented Lagrangian and the angles.
-
-    Without multipliers from iteration 4 on, or to the end with them. Each node's rows span all, so that U is L.
-    """
+    """With the Lagrangian and angles; each node's rows span all, so that U is L. Multipliers end at 4, or stay."""
     shards, T = spread(6, 9, seed, EVEN), 7
     monkeypatch.setattr(admm_kpca, "_unsettled", lambda turns, left: len(turns) == without - 1 and left > 0)
     strategy = admm(kernel=Linear(), graph=Topology(graph), iterations=T, center=False)
@@ -126,10 +121,7 @@ def test_theorem_2_fails_and_three_steps_of_its_proof_do(factor):
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**16), factor=st.sampled_from([1.0, 10.0]), dual=st.booleans())
 def test_what_each_step_does_to_the_lagrangian(seed, factor, dual):
-    """The a-step lowers it by its own curvature, multipliers raise it by their change, the z-step lowers U.
-
-    So without multipliers U never rises; L does.
-    """
+    """The a-step lowers it, the z-step lowers U, multipliers raise it: without them U never rises, but L does."""
     steps = list(descent.iterations(*descent.random_ring(seed, factor), 6, dual))
     small = 1e-8 * max(abs(value) for step in steps for value in step["before"])
     for step in steps:

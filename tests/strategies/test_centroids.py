@@ -9,12 +9,11 @@ from sites import ask
 from sklearn.datasets import load_digits
 from sklearn.metrics import calinski_harabasz_score, normalized_mutual_info_score
 
-from fedkernel import RBF, InputError, Linear, Polynomial
+from fedkernel import RBF, InputError, Linear, Polynomial, ProtocolError
 from fedkernel.clients.cell_sums import SumCells, SumEmbeddedCells
 from fedkernel.clients.centroid_kmeans import CentroidKMeansClient
 from fedkernel.clients.centroid_kpca import CentroidKPCAClient, FindLocalCenters, SumMoments
 from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient
-from fedkernel.ground import ProtocolError
 from fedkernel.numerics import MOST_LEAST, RandomFeatures, grouped_together, row_groups
 from fedkernel.protocol import Guards, Member, allowed_numbers
 from fedkernel.strategies import CentroidKMeans, CentroidKPCA, DisKPCA, FKKMeans, UniformKPCA
@@ -212,10 +211,7 @@ def agreement(strategy):
 
 
 def test_clusters_agree_with_the_classes_as_fk_k_means_do_for_a_fraction_of_the_floats():
-    """Local centres for less than a fourth; shared ones by sums alone, for as many floats as sites send by default.
-
-    FK k-means agree as well by sums alone.
-    """
+    """Local centres for less than a fourth; shared ones and FK k-means also by sums alone."""
     (fk, floats), (local, few) = agreement(FKKMeans(10)), agreement(CentroidKMeans(10, centroids="local"))
     shared, sums = agreement(CentroidKMeans(10))
     assert agreement(FKKMeans(10, clusters="lloyd"))[0] > fk - 0.03

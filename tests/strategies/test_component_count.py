@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from grids import in_turn
 
-from fedkernel import RBF, Laplacian, Linear
+from fedkernel import ADMMKPCA, RBF, InputError, Laplacian, Linear
 from fedkernel.experiments.baselines import Baseline, counterpart
-from fedkernel.ground import InputError
 from fedkernel.numerics import align_signs
 from fedkernel.strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
-from fedkernel.strategies.admm_kpca import ADMMKPCA
 from fedkernel.testing import Pair, a_run_takes_what_was_forecast
 
 

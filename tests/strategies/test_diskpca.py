@@ -9,10 +9,10 @@ from grids import in_turn
 from refusals import refusing
 from scipy import sparse
 from scipy.spatial.distance import pdist
-from sites import ask, drive, pooled
+from sites import as_csr, ask, drive, pooled
 from sklearn.datasets import load_digits
 
-from fedkernel import RBF, ArcCosine, InputError, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel import RBF, ArcCosine, DisKPCA, InputError, Laplacian, Linear, Polynomial, Sigmoid, UniformKPCA
 from fedkernel.clients import diskpca
 from fedkernel.clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, Leverages
 from fedkernel.clients.landmark_base import DrawnPositions, MeasureCaptured, Sketch, TakeComponents, TakeLandmarks
@@ -20,7 +20,6 @@ from fedkernel.data import DataSpec, GeneratedTable, load
 from fedkernel.ground import BLOCK_ROWS, ProtocolError, ShareableError, arrays
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import CarriesRows, Member, Run, encode
-from fedkernel.strategies import DisKPCA, UniformKPCA
 from fedkernel.strategies.leverage_sampling import _samples_per_client, score_by_leverage
 
 DIGITS = load_digits().data
@@ -33,7 +32,6 @@ K = 5
 
 
 def shards_of(X, clients=3):
-    """Cut a table in parts of different sizes."""
     return np.split(X, [len(X) * part * (part + 1) // (clients * (clients + 1)) for part in range(1, clients)])
 
 
@@ -43,10 +41,6 @@ SKETCHED = {"point_sketch_size": 250, "projection_size": "landmarks"}
 
 def strategy(kernel=KERNELS[0], **fields):
     return DisKPCA(K, kernel, **{"n_adaptive": 20, "share_rows": True} | SKETCHED | fields)
-
-
-def as_csr(shards):
-    return [sparse.csr_array(shard) for shard in shards]
 
 
 def dense(rows):

@@ -11,12 +11,10 @@ from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel import DKPCA, RBF, InputError, Laplacian, Linear, Polynomial, ProtocolError, Sigmoid
 from fedkernel.data import DataSpec, PartitionSpec, load, split
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import sin_theta_error
 from fedkernel.run import RunSettings
-from fedkernel.strategies import DKPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::3]  # 60 x 13
 KERNELS = {

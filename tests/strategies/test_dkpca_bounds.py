@@ -9,8 +9,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 from test_dkpca import KERNELS, WINE, cut, table_of
 
-from fedkernel import RBF, Laplacian, Linear
-from fedkernel.strategies import DKPCA
+from fedkernel import DKPCA, RBF, Laplacian, Linear
 
 
 @settings(max_examples=25, deadline=None)

@@ -11,14 +11,13 @@ from sites import drive, pooled
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
-from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
+from fedkernel import RBF, FKKMeans, InputError, KernelKMeans, Laplacian, Linear, RFKKMeans
 from fedkernel.clients.fk_kmeans import CombineFeatures, FKKMeansClient, MultiplyColumns, SumFeatures, relative_rounding
 from fedkernel.clients.kmeans_base import Embedding, KMeansClient
 from fedkernel.ground import BLOCK_ROWS
 from fedkernel.models import FeatureChain, recover_error
 from fedkernel.numerics import RandomFeatures, assign, k_means
 from fedkernel.protocol import CACHE_PREFIX, Guards, Member, Run
-from fedkernel.strategies import FKKMeans, RFKKMeans
 from fedkernel.strategies.kmeans_base import distributed_kmeans
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 

@@ -9,16 +9,14 @@ import pytest
 import scipy.stats
 from scipy import sparse
 from scipy.spatial.distance import pdist
-from sites import drive, pooled
+from sites import as_csr, drive, pooled
 from sklearn.datasets import load_digits
 
-from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
+from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Member, Polynomial, Result, Run, Sigmoid
 from fedkernel.clients.diskpca import DisKPCAClient
 from fedkernel.clients.landmark_base import DrawnPositions
 from fedkernel.data import GeneratedTable
 from fedkernel.models import LandmarkPCA, kmeans_objective
-from fedkernel.protocol import Member, Run
-from fedkernel.run import Result
 from fedkernel.strategies import DisKPCA, SpectralKMeans, UniformKPCA
 from fedkernel.strategies.drawn_landmarks import Allotment, DrawnLandmarks, draw_uniformly
 from fedkernel.strategies.landmark_base import LowRankStep, kernel_pca, low_rank
@@ -32,10 +30,6 @@ K = 6
 
 def uniform(kernel=KERNEL, **fields):
     return UniformKPCA(K, kernel, **{"n_samples": 40, "share_rows": True} | fields)
-
-
-def as_csr(shards):
-    return [sparse.csr_array(shard) for shard in shards]
 
 
 SHARDS = np.split(X, [40, 150])

@@ -7,11 +7,9 @@ from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.preprocessing import KernelCenterer, StandardScaler
 
-from fedkernel import RBF, Laplacian, Sigmoid
+from fedkernel import RBF, InputError, Laplacian, PeerVFedPCA, Sigmoid, VFedAKPCA, VFedPCA
 from fedkernel.clients.vfedpca import ProjectOntoDirections, VFedPCAClient
-from fedkernel.ground import InputError
 from fedkernel.models import load_model, save_model
-from fedkernel.strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 TABLE = StandardScaler().fit_transform(load_wine().data) + 0.3
 TRAIN, FRESH = np.split(np.random.default_rng(2).permutation(178), [120])

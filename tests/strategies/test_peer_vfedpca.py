@@ -8,12 +8,10 @@ from refusals import refusing
 from sklearn.datasets import load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, Topology
+from fedkernel import RBF, InputError, PeerVFedPCA, ProtocolError, Topology, VFedAKPCA, VFedPCA
 from fedkernel.clients.peer_vfedpca import NextBlock, RelayedVectors, SubtreeProduct
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import sin_theta_error
 from fedkernel.peers import Mailbox, distances, neighbours
-from fedkernel.strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data[::2])
 N = len(WINE)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import test_admm_steps
 import test_dkpca
+import test_fk_kmeans
 import test_peer_vfedpca
 import test_vfedpca
 from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
@@ -86,17 +87,6 @@ def against_vfedakpca():
     assert naive.up_to_sign(result.model.eigenvectors_[:, 0], merged) < 1e-10
 
 
-def against_fk_kmeans():
-    result = strategies.FKKMeans(3, 3, n_features=16, iterations=3, coreset_size=EVERY).fit(CLUMPS, seed=4)
-    X = np.vstack(CLUMPS)
-    gamma = naive.paper_width(X)
-    estimates, values = naive.dspgd(lambda t: naive.cosines(X, gamma, 16, 4, pairs=True, draw=t), T=3, s=3)
-    H = pooled(result)
-    np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
-    np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
-    assert np.array_equal(together(result), naive.best_clusters(H, 3))
-
-
 def against_rfk_kmeans():
     result = strategies.RFKKMeans(3, n_features=16, coreset_size=EVERY).fit(CLUMPS, seed=4)
     X = np.vstack(CLUMPS)
@@ -108,6 +98,7 @@ def against_rfk_kmeans():
 OF_ROWS = {"kernel": RBF(gamma=GAMMA), "projection_size": "exact", "share_rows": True}
 SKETCHED = {"embedding_size": 6, "n_random_features": 60, "point_sketch_size": "exact"}
 LANDMARKS = strategies.DisKPCA(3, n_adaptive=5, n_leverage=4, **SKETCHED, **OF_ROWS)
+UNIFORM = strategies.UniformKPCA(3, n_samples=9, **OF_ROWS)
 
 
 def against_drawn_rows(strategy, oracle, *settings):
@@ -115,14 +106,6 @@ def against_drawn_rows(strategy, oracle, *settings):
         result, (landmarks, H) = strategy.fit(CLUMPS, seed=seed), oracle(CLUMPS, GAMMA, 3, *settings, seed)
         np.testing.assert_array_equal(result.model.landmarks_, np.vstack(CLUMPS)[landmarks])
         np.testing.assert_allclose(np.abs(pooled(result)), np.abs(H), atol=1e-7)
-
-
-def against_diskpca():
-    against_drawn_rows(LANDMARKS, naive.diskpca, (4, 5), (6, 60))
-
-
-def against_uniform_kpca():
-    against_drawn_rows(strategies.UniformKPCA(3, n_samples=9, **OF_ROWS), naive.uniform_kpca, 9)
 
 
 def against_centroid_kpca():
@@ -154,12 +137,12 @@ ORACLES = {
     "CentroidKMeans": against_centroid_kmeans,
     "CentroidKPCA": against_centroid_kpca,
     "DKPCA": test_dkpca.test_equals_the_naive_implementation,
-    "DisKPCA": against_diskpca,
-    "FKKMeans": against_fk_kmeans,
+    "DisKPCA": lambda: against_drawn_rows(LANDMARKS, naive.diskpca, (4, 5), (6, 60)),
+    "FKKMeans": test_fk_kmeans.test_every_version_finds_what_the_naive_one_finds,
     "PeerVFedPCA": test_peer_vfedpca.test_each_client_merges_what_its_neighbours_sent,
     "RFKKMeans": against_rfk_kmeans,
     "SpectralKMeans": against_spectral_kmeans,
-    "UniformKPCA": against_uniform_kpca,
+    "UniformKPCA": lambda: against_drawn_rows(UNIFORM, naive.uniform_kpca, 9),
     "VFedAKPCA": against_vfedakpca,
     "VFedPCA": test_vfedpca.test_every_round_equals_the_naive_implementation,
 }

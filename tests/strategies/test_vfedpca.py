@@ -12,13 +12,12 @@ from refusals import refusing
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, Linear, Sigmoid
+from fedkernel import RBF, Linear, PeerVFedPCA, Sigmoid, VFedAKPCA, VFedPCA
 from fedkernel.clients import vfedpca
 from fedkernel.clients.eigenvector_merging import merge_eigenpairs, merging_weights
 from fedkernel.clients.vfedpca import Multiply, VFedPCAClient
 from fedkernel.data import PartitionSpec, split
 from fedkernel.numerics import Eigenpairs, sin_theta_error
-from fedkernel.strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30
 WINE = load_wine().data[::2]  # neither centred nor scaled

@@ -14,12 +14,11 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, Laplacian, Linear, strategies
+from fedkernel import RBF, InputError, Laplacian, Linear, ProtocolError, strategies
 from fedkernel.clients.kmeans_base import CountClusters, KMeansClient, MeasureClusters, SharedRows
 from fedkernel.experiments.config import Experiment
 from fedkernel.experiments.results import recommendations
 from fedkernel.experiments.running import run_experiment
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.models import KernelKMeans, compare_classes, compute_metrics, metric_of
 from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run

@@ -13,16 +13,13 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from fedkernel import RBF, Linear, Prepare
+from fedkernel import DKPCA, RBF, InputError, Linear, Prepare, ProtocolError, VFedAKPCA, VFedPCA, to_all
 from fedkernel.clients.dkpca import ComputeKernelRows
 from fedkernel.experiments.cli import app
 from fedkernel.experiments.commands.study_text import show_study
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.models import save_model
-from fedkernel.protocol import to_all
 from fedkernel.run.server_app import _earlier_model
 from fedkernel.site import RunRows, read_outbox
-from fedkernel.strategies import DKPCA, VFedAKPCA, VFedPCA
 from fedkernel.wire import Job, Projecting, Study
 
 NEW = np.random.default_rng(7).standard_normal((6, 7))

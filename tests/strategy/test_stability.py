@@ -8,16 +8,14 @@ from model_files import contents
 from named_sites import LENIENT, NAMES, Sites, settings_of
 from sklearn.metrics import adjusted_rand_score
 
-from fedkernel import RBF
+from fedkernel import RBF, InputError, ProtocolError, RFKKMeans
 from fedkernel.clients.kmeans_base import CommonCenters, CompareClusters, Embedding, KMeansClient
 from fedkernel.experiments.config import Experiment
 from fedkernel.experiments.running import plan, run_experiment, study_of
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import adjusted_rand, adjusted_rand_within
 from fedkernel.protocol import Guards, Step
 from fedkernel.run.server_app import server_app
 from fedkernel.site import read_outbox
-from fedkernel.strategies import RFKKMeans
 from fedkernel.wire import Job, Study, flower_internals
 
 SEEDS, STEP = [0, 1, 2], 5
@@ -38,10 +36,7 @@ def overlaps(rng, rows, clusters, moved, sites=3):
 @pytest.mark.parametrize("clusters", [1, 2, 3, 8])
 @pytest.mark.parametrize("moved", [0.0, 0.02, 0.1, 0.3, 1.0])
 def test_of_rounded_overlaps_the_index_is_no_further_off_than_is_said(clusters, moved):
-    """Of whole ones it is scikit-learn's; where sites are large the bound is close, and where they are small it holds.
-
-    The rounded table's own index is too large, and further off than the likely one's.
-    """
+    """Of whole ones it is scikit-learn's; the rounded table's own is too large, and further off than the likely one."""
     rng = np.random.default_rng(clusters)
     for rows, times in ((12, 5), (60, 5), (600, 10), (20_000, 1)):
         off = []

@@ -12,18 +12,17 @@ from flwr.serverapp.strategy import Strategy
 from refusals import refusing
 from sklearn.base import clone
 
-from fedkernel import RBF, Laplacian, Linear, Polynomial, Request, Sigmoid, State
+from fedkernel import RBF, KernelClient, KernelStrategy, Laplacian, Linear, Polynomial, Request, Sigmoid, State
 from fedkernel.clients.dkpca import DKPCAClient
 from fedkernel.clients.vfedpca import VFedPCAClient
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.ground import InputError, value_object
-from fedkernel.protocol import KernelClient
 from fedkernel.run import RunSettings
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
 from fedkernel.strategies import DKPCA, PeerVFedPCA, VFedAKPCA, VFedPCA
-from fedkernel.strategy import KernelStrategy
+from fedkernel.testing import arrays_of, bits_of
 
 rng = np.random.default_rng(0)
 SHARDS = [rng.standard_normal((12, d)) * scale for d, scale in ((3, 1), (2, 2), (4, 0.5))]
@@ -50,11 +49,8 @@ def grid_of(strategy, shards=SHARDS):
 
 def bits(arrays):
     """Arrays by name as bytes: of a model, or of a Flower record."""
-    if isinstance(arrays, ArrayRecord):
-        named = {name: array.numpy() for name, array in arrays.items()}
-    else:
-        named = {name: value for name, value in vars(arrays).items() if isinstance(value, np.ndarray)}
-    return {name: (array.shape, array.tobytes()) for name, array in named.items()}
+    of_record = isinstance(arrays, ArrayRecord)
+    return bits_of({name: array.numpy() for name, array in arrays.items()} if of_record else arrays_of(arrays))
 
 
 @pytest.mark.parametrize(("strategy", "rounds"), STRATEGIES.items(), ids=repr)

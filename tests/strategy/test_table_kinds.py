@@ -9,15 +9,13 @@ import pytest
 from pyarrow import parquet
 from scipy import sparse
 
-from fedkernel import Linear
+from fedkernel import DKPCA, InputError, Linear
 from fedkernel.clients.dkpca import DKPCAClient
 from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table, open_tables
 from fedkernel.engines import ENGINES
 from fedkernel.flower_apps import APPS
-from fedkernel.ground import InputError
 from fedkernel.protocol import KernelClient, Reply, Request, Shape, encode, to_all
 from fedkernel.run import Result, RunSettings
-from fedkernel.strategies import DKPCA
 from fedkernel.strategy import KernelStrategy, check_tables
 from fedkernel.strategy.simulation import as_file
 from fedkernel.wire import Job, RunSpec

@@ -10,11 +10,10 @@ from typing import Annotated
 import numpy as np
 import pytest
 
-from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
+from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Reply, Request, Shape, Tags, to_all
 from fedkernel.protocol import Forecast, once
 from fedkernel.run import Result
 from fedkernel.strategies import VFedPCA
-from fedkernel.strategy import Tags
 from fedkernel.testing import CHECKS, Pair, check_pair
 
 TABLES = np.array_split(np.random.default_rng(0).standard_normal((12, 4)) + 1, 3)

@@ -12,16 +12,14 @@ from flwr.app import Message
 from named_sites import COLUMNS, COMMON, COMMON_ROWS, HELD, IDS, KEY, NAMES, TABLE, refused, run_on, vertical, write_csv
 from scipy import sparse
 
-from fedkernel import Linear, wire
+from fedkernel import DKPCA, FKKMeans, InputError, Linear, ProtocolError, VFedPCA, wire
 from fedkernel.clients.dkpca import FindLocalEigenpairs
 from fedkernel.data import Prepare, RawTable
-from fedkernel.ground import InputError, ProtocolError
 from fedkernel.preparing import TableToPrepare
 from fedkernel.run import common_rows, row_matching
 from fedkernel.run.row_matching import check_same_columns
 from fedkernel.site import find_rows
 from fedkernel.site.row_order import check_rows_apart, read_key, row_contents, row_hashes
-from fedkernel.strategies import DKPCA, FKKMeans, VFedPCA
 from fedkernel.wire import HASH_BYTES, flower_internals, hash_ids, to_content
 
 

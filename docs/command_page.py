@@ -1,8 +1,9 @@
-"""docs/reference/commands.md: every command and its options. ``cd tests && python -m command_options`` writes it."""
+"""Page of every command and its options, docs/reference/commands.md. ``python docs/command_page.py`` writes it."""
 
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import typer
@@ -10,22 +11,18 @@ from typer.core import TyperArgument
 
 from fedkernel.experiments.cli import app
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
+PAGE = Path(__file__).parent / "reference" / "commands.md"
 BEGIN, END = "<!-- commands -->\n", "<!-- end of commands -->\n"
 EVERYWHERE = ("debug", "help")
 """Of every command, so that the page says once what they do."""
 
 
-def commands(
-    group: click.Command | None = None, context: click.Context | None = None
-) -> Iterator[tuple[str, click.Command]]:
+def commands(group: Any = None, context: click.Context | None = None) -> Iterator[tuple[str, click.Command]]:
     """Yield every command with its name, those of groups after the group's."""
     group = group or typer.main.get_command(app)
     context = context or click.Context(group, info_name="fedkernel")
-    assert isinstance(group, click.Group)
     for name in group.list_commands(context):
         _, command, _ = group.resolve_command(context, [name])
-        assert command is not None
         own = click.Context(command, parent=context, info_name=name)
         if isinstance(command, click.Group):
             yield from commands(command, own)
