@@ -1,16 +1,14 @@
-"""Measure solvers of leading eigenpairs: the rule in `numerics.eigenpairs`, the table in docs/explanation/solvers.md.
+"""Measure solvers of leading eigenpairs, for the rule in `numerics.eigenpairs`; write docs/results/solvers.md.
 
-Run as `python benchmarks/eigensolvers.py [--sizes 1000 2000 4000] [--ranks 10 50 150] [--repeats 2]`; sizes above 4000
-take minutes. Prints a table in Markdown: for each spectrum, size and number of pairs the thread seconds, least of
-`--repeats`, of LAPACK, of ARPACK as SciPy has it, and of block Lanczos with 8 and with 16 vectors and how many products
-these took. One BLAS thread. An RBF Gram matrix has the fast decay of most kernel matrices, with clusters after the
-first ten, too; a Wishart matrix a flat spectrum: a hard case.
+`python benchmarks/eigensolvers.py --write` writes the page, in about eight minutes; without `--write` the table is only
+printed. `--sizes 1000 2000 --ranks 10 50 --repeats 1` measure less; sizes above 4000 take minutes each.
 """
 
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import bare
@@ -18,8 +16,20 @@ import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from fedkernel.ground import blas_threads
-from fedkernel.numerics import RBF, linalg
+from fedkernel.numerics import RBF, eigenpairs
 from fedkernel.numerics.block_lanczos import block_lanczos
+
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "solvers.md"
+HEAD = """# Solvers of leading eigenpairs
+
+`python benchmarks/eigensolvers.py --write` writes this page: thread seconds for the k leading eigenpairs of an n x n
+matrix, with one BLAS thread, the least of {repeats} calls. On a shared machine neighbouring figures may differ by a
+fifth by chance. ARPACK is SciPy's; the other columns are block Lanczos with 8 and with 16 vectors, run without a limit
+on products of the matrix with a vector, whose number is in brackets. *Chosen* is what `leading_eigenpairs` tries
+([the rule](../explanation/solvers.md)). Spectra of kernel matrices (RBF) fall fast; that of the Wishart matrix is flat,
+which is hard for Lanczos.
+
+"""
 
 
 def matrices(n: int) -> dict[str, Callable[[], np.ndarray]]:
@@ -63,34 +73,45 @@ def least(solve: Callable[[], Any], repeats: int) -> tuple[float, Any]:
     return seconds, result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 2000, 4000])
-    parser.add_argument("--ranks", type=int, nargs="+", default=[10, 50, 150])
-    parser.add_argument("--repeats", type=int, default=2)
-    options = parser.parse_args()
-    print("| n | spectrum | k | LAPACK | ARPACK | 8 vectors (products) | 16 vectors (products) | chosen |")
-    print("|---|---|---|---|---|---|---|---|")
-    for n in options.sizes:
+def table(sizes: list[int], ranks: list[int], repeats: int) -> Iterator[str]:
+    """Yield the lines of the table, each as it is measured."""
+    yield "| n | spectrum | k | LAPACK | ARPACK | 8 vectors (products) | 16 vectors (products) | chosen |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for n in sizes:
         for name, make in matrices(n).items():
             A = make()
-            for k in options.ranks:
+            for k in ranks:
                 solvers = [
-                    lambda A=A, k=k: linalg._lapack(A, k),
+                    lambda A=A, k=k: eigenpairs._lapack(A, k),
                     lambda A=A, k=k: eigsh(A, k, which="LA"),
                     *[lambda A=A, k=k, width=width: blocks(A, k, width) for width in (8, 16)],
                 ]
                 with blas_threads(1):
-                    seconds = [least(solve, options.repeats) for solve in solvers]
+                    seconds = [least(solve, repeats) for solve in solvers]
                 cells = [f"{spent:.2f}" for spent, _ in seconds[:2]]
                 cells += [f"{spent:.2f} ({products or 'unsettled'})" for spent, products in seconds[2:]]
-                print(f"| {n} | {name} | {k} | {' | '.join(cells)} | {chosen(n, k)} |", flush=True)
+                yield f"| {n} | {name} | {k} | {' | '.join(cells)} | {chosen(n, k)} |"
 
 
 def chosen(n: int, k: int) -> str:
     """Return what `leading_eigenpairs` tries first."""
-    width = linalg.lanczos_width(n, k)
-    return f"{width} vectors, {int(linalg.LANCZOS_PRODUCTS * n)} products" if width else "LAPACK"
+    width = eigenpairs.lanczos_width(n, k)
+    return f"{width} vectors, {int(eigenpairs.LANCZOS_PRODUCTS * n)} products" if width else "LAPACK"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000, 4000])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[10, 50, 150])
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="write the page with this table")
+    options = parser.parse_args()
+    lines = []
+    for line in table(options.sizes, options.ranks, options.repeats):
+        print(line, flush=True)
+        lines.append(f"{line}\n")
+    if options.write:
+        PAGE.write_text(HEAD.format(repeats=options.repeats) + "".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,8 @@
-"""Measure orthogonal random features against independent ones: the tables in docs/explanation/features.md.
+"""Measure orthogonal and structured random features against independent ones; write docs/results/features.md.
 
-Run as `FEDKERNEL_DATA=FOLDER python benchmarks/random_features.py [--seeds 10] [--only TABLE]`, where the folder has
-mnist5k.npz, mushrooms.npz and satellite.npz; 10 minutes on one processor. Prints in Markdown, each a mean over seeds
-with its standard error: how far A A^T / D is from the kernel matrix of 500 rows, ||K - A A^T / D||_F / ||K||_F, for
-digits' leading principal axes, all of its 64 columns and MNIST's 784; the recover error of FK k-means after 5 and 20
-iterations; what disKPCA's components leave of the kernel matrix's trace, relative to what the best leave, and the same
-by the number of features; and how similar ADMM's component at the nodes is to that of all rows. The width is FK
-k-means' default, or a third of it: narrow. Of structured frequencies, on MNIST's 256 leading principal axes and its
-784 columns: processor time and error of the three ways, and processor seconds of whole runs.
+`FEDKERNEL_DATA=FOLDER python benchmarks/random_features.py --write` writes the page, in about 15 minutes on one
+processor; without `--write` the tables are only printed. The folder has mnist5k.npz, mushrooms.npz and satellite.npz.
+`--only NAME` measures one table, and with `--write` keeps the page's others.
 """
 
 import argparse
@@ -15,11 +10,13 @@ import contextlib
 import dataclasses
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from performance import sections
 from sklearn.datasets import load_digits
 
 from fedkernel.data import load
@@ -27,6 +24,14 @@ from fedkernel.ground import blas_threads
 from fedkernel.numerics import RBF, ArcCosine, Laplacian, Polynomial, RandomFeatures
 from fedkernel.strategies import ADMMKPCA, DisKPCA, FKKMeans
 
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "features.md"
+TITLE = """# Random features, measured
+
+`FEDKERNEL_DATA=FOLDER python benchmarks/random_features.py --write` writes this page;
+[random features](../explanation/features.md) says what follows from it. Figures are means over seeds with their
+standard errors. A *ratio* is that of an error with orthogonal frequencies to the error with independent ones. D, or
+*features*, is their number. The width is FK k-means' default, or *narrow*, a third of it.
+"""
 WAYS = ("independent", "orthogonal")
 ALL_WAYS = (*WAYS, "structured")
 WIDTHS = {"default": 1.0, "narrow": 9.0}
@@ -67,10 +72,10 @@ def errors_of(X: np.ndarray, features: Sequence[RandomFeatures]) -> list[float]:
     return [float(np.linalg.norm(K - estimate) / np.linalg.norm(K)) for estimate in estimates]
 
 
-def kernel_errors(seeds: range) -> None:
+def kernel_errors(seeds: range) -> Iterator[str]:
     heads = [f"{form}: independent | orthogonal | ratio" for form in ("pairs", "cosines")]
-    print(f"\n| columns | width | D | {' | '.join(heads)} |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    yield f"| columns | width | D | {' | '.join(heads)} |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     digits = rows("digits", 500)
     tables = {d: first_axes(digits, d) for d in (1, 2, 8, 28)} | {64: digits, 784: rows("mnist5k", 500)}
     for d, X in tables.items():
@@ -81,7 +86,7 @@ def kernel_errors(seeds: range) -> None:
                 for form in ("pairs", "cosine"):
                     drawn = {way: [RandomFeatures(kernel, D, form, seed, way) for seed in seeds] for way in WAYS}
                     texts.append(cells({way: errors_of(X, own) for way, own in drawn.items()}))
-                print(f"| {d} | {width} | {D} | {' | '.join(texts)} |", flush=True)
+                yield f"| {d} | {width} | {D} | {' | '.join(texts)} |"
 
 
 def runs(strategy: Any, shards: Sequence[np.ndarray], seeds: range) -> dict[str, list[Any]]:
@@ -94,8 +99,9 @@ def runs(strategy: Any, shards: Sequence[np.ndarray], seeds: range) -> dict[str,
     return results
 
 
-def errors_of_fk_kmeans(seeds: range) -> None:
-    print("\n| rows | D | t | floats up | independent | orthogonal | ratio |\n|---|---|---|---|---|---|---|")
+def errors_of_fk_kmeans(seeds: range) -> Iterator[str]:
+    yield "| rows | D | t | floats up | independent | orthogonal | ratio |"
+    yield "|---|---|---|---|---|---|---|"
     for name, k in (("digits", 10), ("mushrooms", 2), ("mnist5k", 10)):
         shards = np.array_split(rows(name, 2000), 5)
         for D in (20, 50, 100, 200):
@@ -104,12 +110,12 @@ def errors_of_fk_kmeans(seeds: range) -> None:
                 results = runs(strategy, shards, seeds)
                 floats = np.mean([result.ledger.floats_up for own in results.values() for result in own])
                 errors = {way: [result.metrics["recover_error"] for result in own] for way, own in results.items()}
-                print(f"| {name} | {D} | {T} | {floats:,.0f} | {cells(errors)} |", flush=True)
+                yield f"| {name} | {D} | {T} | {floats:,.0f} | {cells(errors)} |"
 
 
-def errors_of_diskpca(seeds: range) -> None:
-    print("\n| rows | width | t | landmarks | floats up | independent | orthogonal | ratio |")
-    print("|---|---|---|---|---|---|---|---|")
+def errors_of_diskpca(seeds: range) -> Iterator[str]:
+    yield "| rows | width | t | landmarks | floats up | independent | orthogonal | ratio |"
+    yield "|---|---|---|---|---|---|---|---|"
     for name in ("digits", "mnist5k"):
         shards = np.array_split(rows(name, 1000), 5)
         for width, factor in WIDTHS.items():
@@ -121,7 +127,7 @@ def errors_of_diskpca(seeds: range) -> None:
                     results = runs(strategy, shards, seeds)
                     floats = np.mean([result.ledger.floats_up for own in results.values() for result in own])
                     errors = {way: [result.metrics["error_ratio"] for result in own] for way, own in results.items()}
-                    print(f"| {name} | {width} | {t} | {40 + more} | {floats:,.0f} | {cells(errors)} |", flush=True)
+                    yield f"| {name} | {width} | {t} | {40 + more} | {floats:,.0f} | {cells(errors)} |"
 
 
 def with_rare_clusters(n: int, d: int = 28) -> np.ndarray:
@@ -132,10 +138,10 @@ def with_rare_clusters(n: int, d: int = 28) -> np.ndarray:
     return np.vstack([4 * rng.normal(size=d) + 0.5 * rng.normal(size=(size, d)) for size in sizes])
 
 
-def numbers_of_diskpca(seeds: range) -> None:
+def numbers_of_diskpca(seeds: range) -> Iterator[str]:
     numbers = (100, 250, 500, 1000, 2000)
-    print(f"\n| rows | kernel | landmarks | {' | '.join(f'm = {m}' for m in numbers)} |")
-    print(f"|---|---|---|{len(numbers) * '---|'}")
+    yield f"| rows | kernel | landmarks | {' | '.join(f'{m} features' for m in numbers)} |"
+    yield f"|---|---|---|{len(numbers) * '---|'}"
     tables = {name: rows(name, 1500) for name in ("digits", "mnist5k", "satellite")} | {
         "rare": with_rare_clusters(1500)
     }
@@ -159,11 +165,12 @@ def numbers_of_diskpca(seeds: range) -> None:
                         ]
                     errors = [result.metrics["error_ratio"] for result in results]
                     texts.append(cell(errors))
-                print(f"| {name} | {kernel_name} | {24 + more} | {' | '.join(texts)} |", flush=True)
+                yield f"| {name} | {kernel_name} | {24 + more} | {' | '.join(texts)} |"
 
 
-def similarities_of_admm(seeds: range) -> None:
-    print("\n| rows | features | independent | orthogonal | ratio |\n|---|---|---|---|---|")
+def similarities_of_admm(seeds: range) -> Iterator[str]:
+    yield "| rows | features | independent | orthogonal | ratio |"
+    yield "|---|---|---|---|---|"
     for name in ("digits", "mnist5k"):
         shards = np.array_split(rows(name, 600), 10)
         kernel = kernel_of(np.vstack(shards))
@@ -171,7 +178,7 @@ def similarities_of_admm(seeds: range) -> None:
             strategy = ADMMKPCA(kernel=kernel, exchange="features", n_features=m)
             results = runs(strategy, shards, seeds)
             angles = {way: [1 - result.metrics["similarity"] for result in own] for way, own in results.items()}
-            print(f"| {name} | {m} | {cells(angles)} |", flush=True)
+            yield f"| {name} | {m} | {cells(angles)} |"
 
 
 def least_seconds(calls: dict[str, Callable[[], Any]], repetitions: int = 5) -> dict[str, float]:
@@ -191,33 +198,39 @@ def axes_and_pixels(count: int) -> dict[int, np.ndarray]:
     return {256: first_axes(X, 256), 784: X}
 
 
-def times_of_structured() -> None:
-    print("\n| columns | D | frequencies | draw, ms: independent | orthogonal | structured ", end="")
-    print("| products with a row, us: by a matrix | structured |\n|---|---|---|---|---|---|---|---|")
+def times_of_structured(_: range) -> Iterator[str]:
+    draws, products = (
+        "draw, ms: independent | orthogonal | structured",
+        "products with a row, us: by a matrix | structured",
+    )
+    yield f"| columns | D | {draws} | {products} |"
+    yield "|---|---|---|---|---|---|---|"
     for d, X in axes_and_pixels(2048).items():
         for D in (50, 200, 1000, 2000):
             features = {way: RandomFeatures(kernel_of(X), D, seed=0, frequencies=way) for way in ALL_WAYS}
-            draws = least_seconds({way: partial(own._draw, d) for way, own in features.items()})
+            spent = least_seconds({way: partial(own._draw, d) for way, own in features.items()})
             angles = {way: features[way]._angles(d)[0] for way in ("orthogonal", "structured")}
-            products = least_seconds({way: partial(own, X) for way, own in angles.items()})
-            times = [f"{1e3 * draws[way]:.2g}" for way in ALL_WAYS]
-            times += [f"{1e6 * seconds / len(X):.2g}" for seconds in products.values()]
-            print(f"| {d} | {D} | {D // 2} | {' | '.join(times)} |", flush=True)
+            of_rows = least_seconds({way: partial(own, X) for way, own in angles.items()})
+            times = [f"{1e3 * spent[way]:.2g}" for way in ALL_WAYS]
+            times += [f"{1e6 * seconds / len(X):.2g}" for seconds in of_rows.values()]
+            yield f"| {d} | {D} | {' | '.join(times)} |"
 
 
-def errors_of_structured(seeds: range) -> None:
-    print("\n| columns | width | D | independent | orthogonal | structured |\n|---|---|---|---|---|---|")
+def errors_of_structured(seeds: range) -> Iterator[str]:
+    yield "| columns | width | D | independent | orthogonal | structured |"
+    yield "|---|---|---|---|---|---|"
     for d, X in axes_and_pixels(500).items():
         for width, factor in WIDTHS.items():
             kernel = kernel_of(X, factor)
             for D in (50, 200, 1000, 2000):
                 drawn = ([RandomFeatures(kernel, D, "pairs", seed, way) for seed in seeds] for way in ALL_WAYS)
                 texts = [cell(errors_of(X, own)) for own in drawn]
-                print(f"| {d} | {width} | {D} | {' | '.join(texts)} |", flush=True)
+                yield f"| {d} | {width} | {D} | {' | '.join(texts)} |"
 
 
-def seconds_of_runs() -> None:
-    print("\n| run | independent | orthogonal | structured |\n|---|---|---|---|")
+def seconds_of_runs(_: range) -> Iterator[str]:
+    yield "| run | independent | orthogonal | structured |"
+    yield "|---|---|---|---|"
     shards = np.array_split(rows("mnist5k", 5000), 5)
     lanczos = FKKMeans(10, 10, n_features=1000, iterations=5, accuracy=0, solver="lanczos", coreset_size=100)
     strategies = {
@@ -229,34 +242,92 @@ def seconds_of_runs() -> None:
         either = {way: partial(dataclasses.replace(strategy, frequencies=way).fit, shards, seed=0) for way in ALL_WAYS}
         with contextlib.redirect_stderr(io.StringIO()):
             seconds = least_seconds(either, 3)
-        print(f"| {name} | {' | '.join(f'{own:.2f}' for own in seconds.values())} |", flush=True)
+        yield f"| {name} | {' | '.join(f'{own:.2f}' for own in seconds.values())} |"
 
 
-def structured_frequencies(seeds: range) -> None:
-    times_of_structured()
-    errors_of_structured(seeds)
-    seconds_of_runs()
+class Table(NamedTuple):
+    """Section of the page: its heading, its text, and what yields the lines of its table."""
+
+    heading: str
+    text: str
+    lines: Callable[[range], Iterator[str]]
 
 
 TABLES = {
-    "kernel": kernel_errors,
-    "fk": errors_of_fk_kmeans,
-    "diskpca": errors_of_diskpca,
-    "numbers": numbers_of_diskpca,
-    "admm": similarities_of_admm,
-    "structured": structured_frequencies,
+    "kernel": Table(
+        "The kernel",
+        "The relative error `||K - A A^T / D||_F / ||K||_F` of features A, for 500 rows of digits (leading principal\n"
+        "axes, and all 64 columns) and of MNIST (784 columns), with pairs of cosine and sine of each frequency, and\n"
+        "with cosines with a random offset.",
+        kernel_errors,
+    ),
+    "fk": Table(
+        "FK k-means",
+        "The recover error `||K_t - K_s||_F^2 / N^2` after t iterations, for N = 2000 rows at 5 clients. K_s is the\n"
+        "best kernel matrix of rank s, and K_t its estimate.",
+        errors_of_fk_kmeans,
+    ),
+    "diskpca": Table(
+        "disKPCA",
+        "What ten components leave out of the kernel matrix's trace, as a multiple of what the best components leave\n"
+        "out, with 2000 features of 1000 rows at 5 clients. t is the size of the embedding.",
+        errors_of_diskpca,
+    ),
+    "numbers": Table(
+        "disKPCA by the number of features",
+        "The same error with independent frequencies, for 1500 rows at 5 clients. *Rare* are generated clusters, each\n"
+        "of six tenths of the one before.",
+        numbers_of_diskpca,
+    ),
+    "admm": Table(
+        "ADMM with features in place of rows",
+        "One minus the similarity to the leading direction of all rows, for 600 rows at 10 nodes.",
+        similarities_of_admm,
+    ),
+    "times": Table(
+        "Structured frequencies: time",
+        "Processor time on one core, with pairs, of MNIST's 256 leading principal axes and its 784 columns.",
+        times_of_structured,
+    ),
+    "errors": Table(
+        "Structured frequencies: error",
+        "The relative error of the kernel as above, with pairs, of 500 of these rows.",
+        errors_of_structured,
+    ),
+    "runs": Table(
+        "Structured frequencies: whole runs",
+        "Processor seconds of all sites and the coordinator, of 5000 rows of MNIST at 5 clients: the least of three\n"
+        "runs. Differences of a tenth are chance.",
+        seconds_of_runs,
+    ),
 }
+
+
+def section(name: str, seeds: int, lines: Sequence[str]) -> str:
+    """Return the page's section of a table."""
+    heading, text, _ = TABLES[name]
+    command = f"`python benchmarks/random_features.py --only {name} --seeds {seeds}`"
+    return f"<!-- {name} -->\n## {heading}\n\n{text}\n\n{command}\n\n" + "".join(f"{line}\n" for line in lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", choices=TABLES)
+    parser.add_argument("--write", action="store_true", help="write the page with these tables")
     chosen = parser.parse_args()
+    known = sections(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
     with blas_threads(1):
-        for name, measure in TABLES.items():
+        for name, table in TABLES.items():
             if chosen.only in (None, name):
-                measure(range(chosen.seeds))
+                lines = []
+                for line in table.lines(range(chosen.seeds)):
+                    print(line, flush=True)
+                    lines.append(line)
+                known[name] = section(name, chosen.seeds, lines)
+    if chosen.write:
+        page = [TITLE, *(known[name] for name in TABLES if name in known)]
+        PAGE.write_text("\n".join(page), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
         takes = f"{protocol.share_text(share)} numbers for each entry of a site's table"
         usual = f"of which sites allow {protocol.TABLE_SHARE:g} by default: each must say so ({protocol.LIMIT_ADVICE})"
         lines.append(f"It takes {takes}, {usual}.")
-    lines.append(f"Shown by {candidate.experiment}, of which docs/how-to/which-method.md says more.")
+    lines.append(f"Shown by {candidate.experiment}, of which docs/results/which-method.md says more.")
     if situation.goal == "clusters" and situation.divided == "vertical":
         lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")
     lines += _with_noise(strategy, cohort)

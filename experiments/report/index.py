@@ -17,7 +17,7 @@ from fedkernel.ground import write_atomic
 from fedkernel.models import metric_of
 
 RESULTS = "results.json"
-"""The page's content for programs, from which the table of docs/results/index.md is made."""
+"""The page's content for programs, from which `fedkernel report` prints a table."""
 
 VERDICTS = (Verdict.HOLDS, Verdict.IDENTITY, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE)
 

@@ -177,13 +177,14 @@ def test_what_says_too_little_is_refused_in_one_sentence(arguments, sentence):
     assert f"error: {sentence}" in command(*arguments, code=2)
 
 
-def test_the_document_has_the_rules_and_what_the_experiments_take():
+def test_the_documents_have_the_rules_and_what_the_experiments_take():
     """The tables' floats are those of the forecasts: equal, or no more where runs may end early."""
-    page = (DOCS / "how-to" / "which-method.md").read_text(encoding="utf-8")
-    assert rules() in page, "fedkernel.experiments.commands.advise_candidates.rules() returns what is to stand there"
+    advice = (DOCS / "how-to" / "which-method.md").read_text(encoding="utf-8")
+    assert rules() in advice, "fedkernel.experiments.commands.advise_candidates.rules() returns what is to stand there"
     results = (DOCS / "results" / "README.md").read_text(encoding="utf-8")
     for candidate in CANDIDATES:
         assert f"## {candidate.evidence}\n" in results
+    page = (DOCS / "results" / "which-method.md").read_text(encoding="utf-8")
     for path in sorted(WHICH.glob("*.toml")):
         assert f"`fedkernel run experiments/which_method/{path.name}`" in page
         for line in lines_of(plan(read_config(path, ["seeds=[0]"]))):
