@@ -2,8 +2,8 @@
 
 Mutants are drawn by a seed, as many from each room: a comparison, an operator, a constant or a condition is changed, a
 statement removed. Each is applied in a copy of the tree, never in the checkout. The test files of its subject run
-first, which name what is changed, or what uses it, where few others do; then the quick tests. It is killed by a test
-that fails with it and passes without it. Verdicts are kept in benchmarks/history/mutants.jsonl: a run that was stopped
+first, which name what is changed, or what uses it, where few others do; then the quick tests, and all of the files that
+come next. It is killed by a test that fails with it and passes without it. Verdicts are kept in benchmarks/history/mutants.jsonl: a run that was stopped
 goes on, and a mutant is tried again once its file has changed or the test that killed it is gone. cosmic-ray and mutmut
 neither choose tests by a mutant nor draw a sample by a seed.
 """
@@ -171,6 +171,7 @@ class Worker:
         began, source, tests = time.monotonic(), (ROOT / mutant.file).read_bytes(), cls.tests.ordered(mutant)
         files, quick_files = cls.files
         trials = (tests[:files], "--quick"), (tests[:files],), (tests[files:quick_files], "--quick")
+        trials += ((tests[files : 4 * files],),)
         killer = next(filter(None, (cls.place.killer(mutant, source, *trial) for trial in trials if trial[0])), None)
         return {"killer": killer, "seconds": round(time.monotonic() - began, 1), "red": sorted(cls.place.red)}
 

@@ -44,4 +44,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'return f"changes the result by {error:.1e}" + (between if SAME < error < OTHER else "")',
         "(SAME <= error < OTHER)",
     ): "an error of 1e-16 to the last bit",
+    (
+        "fedkernel/wire/parse_limits.py",
+        "total += _entries(content, path[1:], fields_to_go)",
+        "total -= _entries(content, path[1:], fields_to_go)",
+    ): "the sign is turned at each of six levels",
 }
