@@ -286,7 +286,8 @@ TABLES = {
     ),
     "times": Table(
         "Structured frequencies: time",
-        "Processor time on one core, with pairs, of MNIST's 256 leading principal axes and its 784 columns.",
+        "Processor time on one core, with pairs, of MNIST's 256 leading principal axes and its 784 columns. On a busy\n"
+        "machine such figures vary by half.",
         times_of_structured,
     ),
     "errors": Table(
