@@ -3,9 +3,9 @@
 Mutants are drawn by a seed, as many from each room: a comparison, an operator, a constant or a condition is changed, a
 statement removed. Each is applied in a copy of the tree, never in the checkout. The test files of its subject run
 first, which name what is changed, or what uses it, where few others do; then the quick tests, and all of the files that
-come next. It is killed by a test that fails with it and passes without it. Verdicts are kept in benchmarks/history/mutants.jsonl: a run that was stopped
-goes on, and a mutant is tried again once its file has changed or the test that killed it is gone. cosmic-ray and mutmut
-neither choose tests by a mutant nor draw a sample by a seed.
+come next. It is killed by a test that fails with it and passes without it. Verdicts are kept in
+benchmarks/history/mutants.jsonl: a run that was stopped goes on, and a mutant is tried again once its file has changed
+or the test that killed it is gone. cosmic-ray and mutmut neither choose tests by a mutant nor draw a sample by a seed.
 """
 
 import argparse
