@@ -182,7 +182,7 @@ def _allowed(finding: ErrorDetails) -> str:
 
 
 def _names_in(annotation: Any, value: Any) -> list[str]:
-    """Return the names that a table may have for an annotation of one dataclass, or of several told by their `type`."""
+    """Return the names that a table for a dataclass may have, or for one of several, told by their `type`."""
     kind, parts = value.get("type") if isinstance(value, Mapping) else None, get_args(annotation)
     if inspect.isclass(annotation):
         if dataclasses.is_dataclass(annotation) and getattr(annotation, "type", None) == kind:
