@@ -3,6 +3,7 @@
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sklearn.datasets import load_wine
 from fedkernel import DKPCA, EngineError, InputError, ProtocolError, RFKKMeans, VFedPCA, value_object
 from fedkernel.clients.dkpca import DKPCAClient
 from fedkernel.engines.grpc.coordinator import serve
+from fedkernel.engines.grpc.run_attempts import RunRetries
 from fedkernel.experiments.config import read_config
 from fedkernel.experiments.results import read_failures, read_runs
 from fedkernel.experiments.running import run_experiment
@@ -253,3 +255,16 @@ strategy = [{ name = "clusters", method = "test_failed_runs:FickleClusters", n_c
     (row,) = outcome.rows
     finding = "stability is not measured: run clusters__seed=0, with the first seed, has no result"
     assert ("stability" in row.metrics, finding in row.findings) == (False, True)
+
+
+def test_a_failure_of_the_joining_that_no_site_can_repair_is_told_at_once():
+    error, begun = InputError("the columns differ").at([], mendable=True), []
+    error.joining = True
+    grid = SimpleNamespace(names_of=lambda nodes: [], instances={"a": "1", "b": "1"}, missing=[], lost=[])
+
+    def begin():
+        begun.append("once")
+        raise error
+
+    failed = RunRetries(grid, 0.0, 0, begun.append).carry_out(RunSpec(id="one", strategy="DKPCA", sites=["a"]), begin)
+    assert (failed, begun) == (FailedRun.of("one", error), ["once"])
