@@ -254,10 +254,23 @@ fastest that is as good as its best (on a table four times as large as another, 
 take turns, so read ratios and not seconds: "times ours" is by the fastest of ours that is as good as the row, and above
 1 where ours is faster. *Error above the least* is a share: .01 is 1 % more than the least error that so many components
 can have; up to there, errors count as equal. *NMI*, the normalised mutual information with classes that no program
-sees, counts as equal within .01. *MB* is the most that the process of a file held, also what its earlier programs left
-there; empty if the run was too short to see. Rivals are files in `benchmarks/rivals`, each with its settings and
+sees, counts as equal within .01. *MB* is the most memory that a program's process held, also what earlier programs
+left there; empty if the run was too short to see. Rivals are files in `benchmarks/rivals`, each with its settings and
 versions.
 """
+
+
+ABOUT = {
+    "networks": "Runs at five sites over links with such a round trip in ms and so many Mbit/s.",
+    "rounds": "Rounds of `VFedPCA` with some 1 KB to and from each site.",
+    "growth": "An exponent is the slope of logarithms over the two largest sizes: 1 is proportional. *Formula* is\n"
+    "that of the method's arithmetic, or of its floats.",
+    "scale": "Forecasts from measured seconds of a message and of a row. *Of pooling*: as a share of the entries of\n"
+    "all tables. *Held*: by the coordinator. *Wall*: the most sites for which it needs at most 16 GB and a day.",
+    "tree": "*Alone* the coordinator adds up all replies; in the *tree* relays add up those of 100 each, in fixed\n"
+    "point.",
+}
+"""Descriptions of the parts that other scripts measure."""
 
 
 def faster(task: Task, rows: Rows) -> Iterator[str]:
@@ -372,6 +385,7 @@ def write_page(history: Path = HISTORY, page: Path = PAGE) -> None:
     for part in parts.values():
         lines += [
             f"## {part['heading']}\n",
+            f"{ABOUT[part['name']]}\n",
             f"`python benchmarks/{part['command']}`\n",
             "```text",
             *part["lines"],

@@ -1,13 +1,14 @@
 """How each pair does with nothing but data: ``make defaults`` writes docs/results/defaults.md.
 
 Every pair by its defaults, raw and standardised, on scikit-learn's sets and, where FEDKERNEL_DATA names their folder,
-five more of at most 1,500 rows: at five sites of equal size, and where few rows are: the first site with 60 of them
-where rows are divided, 60 in all where columns are. Errors are against all tables in one place, and 0 where equal:
+five more of at most 1,500 rows: at five sites of equal size (*whole*), and with few rows (*60 rows*): at the first site
+where rows are divided, in all where columns are. Errors are against all tables in one place, and 0 where equal:
 
 - sin-theta of the components, where columns are divided
-- the reconstruction error above the least, as a share of that, of pairs with landmarks
-- 1 - similarity of the leading direction, of ADMM
-- the objective of kernel k-means with the sites' labels above that with the central labels, as a share of that
+- of pairs with landmarks, the reconstruction error above the least, as a share of the least
+- of ADMM, 1 less the similarity to the leading direction of all rows
+- of clusters, the objective of kernel k-means with the sites' labels above that with the central labels, as a share of
+  the latter
 """
 
 import os
@@ -159,14 +160,15 @@ def main() -> None:
     lead = (__doc__ or "").split("\n\n", 1)[1]
     text = ["# Every pair at its defaults", "", lead.strip(), ""]
     text += [f"{said}. FK k-means takes {' to '.join(map(str, sorted({min(waits), max(waits)})))} rounds.", ""]
-    text += ["Written by `make defaults`. Floats are those up, as a share of N d; findings by their kind, such as:", ""]
+    floats = "Floats are those up, as a share of N d, the entries of all tables"
+    text += [f"Written by `make defaults`. {floats}; findings by their kind, such as:", ""]
     text += [f"- {kind}: {sentence}" for kind, sentence in sorted(sentences.items())]
     OUT.write_text("\n".join([*text, "", *sections]).rstrip() + "\n", encoding="utf-8")
     print(textwrap.fill(said))
 
 
 def _table(lines: list[list[str]]) -> list[str]:
-    head = ["set", "columns", "sites", "error", "floats / N d", "rounds", "rows sent", "findings"]
+    head = ["set", "units", "rows", "error", "floats / N d", "rounds", "rows sent", "findings"]
     return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * 3 + ["---:"] * 4 + ["---"], *lines)]
 
 

@@ -22,7 +22,7 @@ from fedkernel.numerics.block_lanczos import block_lanczos
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "solvers.md"
 HEAD = """# Solvers of leading eigenpairs
 
-`python benchmarks/eigensolvers.py --write` writes this page: thread seconds for the k leading eigenpairs of an n x n
+`python benchmarks/eigensolvers.py --write` writes this page: processor seconds for the k leading eigenpairs of an n x n
 matrix, with one BLAS thread, the least of {repeats} calls. On a shared machine neighbouring figures may differ by a
 fifth by chance. ARPACK is SciPy's; the other columns are block Lanczos with 8 and with 16 vectors, run without a limit
 on products of the matrix with a vector, whose number is in brackets. *Chosen* is what `leading_eigenpairs` tries

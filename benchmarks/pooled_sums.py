@@ -4,10 +4,11 @@
 figure in about 15 minutes. The page as it stands is of 3 seconds for `UniformKPCA`, vertical pairs and landmarks of the
 coordinator's own, and without products of kernel values for `DisKPCA`. `SpectralKMeans` is as `UniformKPCA`.
 
-Three sites have 10 rows of wine's first 3 columns each, or 5 of breast cancer's columns each of 20 rows, of which d + 1
-are known. From as many totals as guards of that share let through, the attacker searches for rows with the same ones:
-of *all sites*, or, by the difference of two runs, for those that one run lacks. A cell is the share found to a tenth of
-the rows' mean length, and in brackets the sums for each entry sought. Real guards let fewer through for two runs.
+Three sites each have 10 rows of wine's first 3 columns; or, where columns are divided, 5 of breast cancer's columns of
+20 rows, of which one more than there are columns are known. From as many sums as guards of that share (8 to 0.25) let
+through, the attacker searches for rows that give the same: of *all sites*, or, by the difference of two runs, for those
+that one run lacks. A cell has the share of rows found to a tenth of their mean length, and in brackets the sums for
+each entry sought; a dash stands for fewer sums than a row has entries. Real guards let fewer through for two runs.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def write(results):
     lines += [
         f"| {name} | {kind} | {' | '.join(map(cell, results[name][kind]))} |" for name in results for kind in KINDS
     ]
-    lines += ["", f"Fewer sums than a row has entries: {', '.join(few)}."]
+    lines += ["", f"Not attacked, with fewer sums than a row has entries: {', '.join(few)}."]
     text = ["# Rows recovered from sums", "", (__doc__ or "").strip(), "", FIGURE, "", *lines]
     (DOCS / "results" / "pooled-sums.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     draw(results)

@@ -1,13 +1,13 @@
 """How much of a table its numbers give back, by numbers for each entry as the guard `table_share` counts them.
 
 ``OPENBLAS_NUM_THREADS=1 python benchmarks/what_sums_tell.py [--seconds 25]`` writes docs/results/what-sums-tell.md in
-about eight minutes; a search has so many seconds at most.
+about eight minutes; a search has so many seconds at most. The three tables:
 
 1. Rows found by the products Z_t^T Z_t of D random features in T iterations: *exactly* if off by less than 0.01 of the
-   rows' mean length, *nearly* by less than 0.1. *Drawn* are rows with the table's covariance.
+   rows' mean length, *nearly* by less than 0.1. *Drawn*: the error of random rows with the table's covariance.
 2. Relative error of one site's d columns in VFedPCA: of the inner products (*Gram*), and of the other rows if d + 1,
-   2 d or 4 d are known. Vectors are an honest search's, or random: a malicious coordinator's *own blocks*, or *own
-   directions* with ``merge = "eigenvalue"``.
+   2 d or 4 d are known. Vectors, k in a round and as many independent ones as *rank*, are an honest search's, or
+   random: a malicious coordinator's *own blocks*, or *own directions* with ``merge = "eigenvalue"``.
 3. Relative error of a site's rows in honest runs at the defaults, on wine and made-up tables of ten clusters: by d + 1
    known rows (2 d with an RBF kernel), or by a search, not tried above 100,000 entries.
 """

@@ -167,7 +167,7 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
     lines += _with_noise(strategy, cohort)
     lines.append("Information about each site that the coordinator gets:")
     lines += [f"  {text}" for text in disclosures(best.plan or ())]
-    lines.append(f"What attacks recover of it: docs/explanation/privacy.md, {candidate.method}.")
+    lines.append(f"What its messages tell: docs/explanation/privacy.md, {candidate.method}.")
     for line in lines:
         print_line(line)
 

@@ -1,10 +1,10 @@
 """Differential privacy of a run by noise on its sums: bounds of rows, the noise's size and its draws.
 
-All that leaves in a run, but for the numbers of rows, has (epsilon, delta)-differential privacy against the coordinator
-and ``colluders`` of the sites together, for one row added or removed at one site. For a row replaced by another it is
-(2 epsilon, (1 + exp(epsilon)) delta).
+All that leaves in a run, but for what is listed below, has (epsilon, delta)-differential privacy against the
+coordinator together with ``colluders`` other sites, a number that the study says, for one row added or removed at one
+site. For a row replaced by another it is (2 epsilon, (1 + exp(epsilon)) delta).
 
-Each row is shortened to the length ``radius``, a row of random features to length 1, which bounds its part of each sum.
+A longer row is shortened to the length ``radius``, a row of random features to length 1: this bounds its part of a sum.
 Each site adds its share of discrete Gaussian noise before the masks; the shares of all but the colluders are enough.
 
 Not protected:

@@ -2,8 +2,8 @@
 
 For each other site, a site adds a mask to its reply: a ChaCha20 keystream that the two share, and that the other one
 subtracts. So each reply looks like numbers drawn at random, and the sum is as it would be. Masks are bound to the run,
-the round and all requests so far. If a coordinator sends sites different requests, such as zeros to all but one, they
-do not cancel.
+the round and all requests so far. If a coordinator sends sites different requests, such as zeros to all but one, the
+masks do not cancel.
 
 A site whose policy has ``sums = "masked"`` lets nothing but such sums leave. There the first refusal of a computed
 reply ends the run, since refusals would tell a coordinator something of the rows.

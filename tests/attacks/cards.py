@@ -36,6 +36,7 @@ Attacks on an open site, which has approved everything and has no guards, and on
 - *Recovered* is the relative error in the Frobenius norm of what the attack is after, such as the rows that the
   attacker does not know: 0 is all but rounding, 1 is nothing. If a guard ends a run, what came before it counts.
 - An option in brackets is what the open site's operator had to set.
+- *What stops it* is a rule of the guarded site's [policy](../reference/policy.md), its operator's consent, or a key.
 """
 
 SHAPES = ((178, 13), (4000, 16), (20000, 784))
@@ -117,8 +118,8 @@ def safe_ones(pairs: Sequence[str], figures: Figures) -> str:
     """Return a table of the adversaries that recover nothing of a guarded site."""
     alike: dict[str, list[str]] = {}
     for pair in pairs:
-        alike.setdefault(", ".join(safe_against(pair, figures)) or "nobody", []).append(f"`{pair}`")
-    lines = [_line("pairs", "at a guarded site these attacks recover nothing for"), _line("---", "---")]
+        alike.setdefault(", ".join(safe_against(pair, figures)) or "none of those tried", []).append(f"`{pair}`")
+    lines = [_line("pairs", "who recovers nothing at a guarded site, with any attack below"), _line("---", "---")]
     return "\n".join([*lines, *(_line(", ".join(own), who) for who, own in alike.items())]) + "\n"
 
 
