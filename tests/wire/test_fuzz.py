@@ -11,7 +11,7 @@ from fuzzing import CONSTANT, DECODERS, SECONDS, RefusedMessage, corpus
 
 from fedkernel.ground import ProtocolError
 from fedkernel.wire import flower_internals
-from fedkernel.wire.parse_limits import MAX_OVERHEAD_BYTES, MOST_FIELDS
+from fedkernel.wire.parse_limits import ENTRIES, MAX_OVERHEAD_BYTES, MOST_FIELDS, SMALL, check_overhead
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,17 @@ def test_what_a_parser_would_make_much_of_is_refused_before_it_is_parsed(content
             flower_internals.from_bytes(data)
 
     assert peak_of(refused)[0] < 100_000
+
+
+def test_fields_of_fixed_length_are_passed_over():
+    """Of 8 bytes and of 4, before the content."""
+    data = bytes(2 * SMALL)
+    for number in reversed(ENTRIES):
+        length, size = len(data), b""
+        while length > 127:
+            length, size = length >> 7, size + bytes([length & 127 | 128])
+        data = bytes([number << 3 | 2]) + size + bytes([length]) + data
+    check_overhead(bytes([3 << 3 | 1, *[255] * 8, 4 << 3 | 5, *[255] * 4]) + data)
 
 
 def test_a_large_message_takes_twice_its_bytes_at_most_and_is_refused_where_it_is_cut_off():
