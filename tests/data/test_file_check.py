@@ -195,6 +195,13 @@ def test_a_title_above_the_names_and_units_below_are_one_fault_each(tmp_path):
     assert not [each for each in severities(path, id="id") if each[0] == "fault"]
 
 
+def test_a_file_that_several_delimiters_divide_is_read_with_one_and_told_which_to_give(tmp_path):
+    (path := tmp_path / "a.csv").write_text("a;b,c\n1;2,3\n")
+    (fault,) = [each for each in check_file(SiteFile(path), 1).findings if "delimiters" in each.problem]
+    assert (fault.severity, fault.remedy) == ("fault", "--delimiter")
+    assert fault.problem.startswith("fits several delimiters: ',', ';'")
+
+
 def test_a_title_above_a_sheet_s_names_is_one_fault(tmp_path):
     path, book = tmp_path / "a.xlsx", openpyxl.Workbook()
     for row in (["Ward South, 2024"], [], ["id", "x", "kind"], *([f"p{row}", row, "ab"[row % 2]] for row in range(9))):
