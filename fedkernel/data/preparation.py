@@ -25,13 +25,13 @@ OTHER = "*"
 Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 
 
-def _pair(value: Any) -> Any:
+def _two_numbers(value: Any) -> Any:
     if isinstance(value, list | tuple) and len(value) == 2:
         return value
     raise ValueError(f"{short_repr(value)} is no pair of numbers, such as [60, 12]")
 
 
-Pair = Annotated[tuple[float, float], pydantic.BeforeValidator(_pair)]
+TwoNumbers = Annotated[tuple[float, float], pydantic.BeforeValidator(_two_numbers)]
 
 
 @value_object()
@@ -50,12 +50,12 @@ class Prepare:
     - `drift`: treatment of a column that differs at one site by more than chance explains.
     """
 
-    scale: dict[str, Pair] | Literal["standard", "minmax", "robust", "none"] = "standard"
+    scale: dict[str, TwoNumbers] | Literal["standard", "minmax", "robust", "none"] = "standard"
     missing: Literal["refuse", "drop", "center", "mean", "median"] = "refuse"
     indicator: bool = False
     categories: dict[str, Levels] = pydantic.Field(default_factory=dict)
     log: tuple[str, ...] = ()
-    clip: dict[str, Pair] = pydantic.Field(default_factory=dict)
+    clip: dict[str, TwoNumbers] = pydantic.Field(default_factory=dict)
     drift: Literal["warn", "refuse", "ignore"] = "warn"
 
     @pydantic.model_validator(mode="after")

@@ -187,7 +187,7 @@ def _names_in(annotation: Any, value: Any) -> list[str]:
     if inspect.isclass(annotation):
         if dataclasses.is_dataclass(annotation) and getattr(annotation, "type", None) == kind:
             return list(inspect.signature(annotation).parameters)
-        parts = tuple(annotation.__subclasses__()) if kind else ()
+        parts = tuple(type.__subclasses__(annotation)) if kind else ()
     return [name for part in parts for name in _names_in(part, value)]
 
 
