@@ -71,13 +71,18 @@ def _cut(X: FloatArray, least: int) -> tuple[Positions, Positions]:
 
 def _along_spread(X: FloatArray, rows: Positions) -> Positions:
     """Return the positions (g, m) of g sets of m rows, each sorted along the set's direction of largest spread."""
-    Z = X[rows]
-    Z = Z - Z.mean(axis=1, keepdims=True)
-    largest = np.abs(Z).max(axis=(1, 2), keepdims=True)
+    g, m = rows.shape
+    Z = X.take(rows.ravel(), axis=0, mode="clip").reshape(g, m, -1)  # which leaves the interpreter to other threads
+    Z -= np.full((1, m), 1 / m) @ Z
+    largest = np.maximum(Z.max(axis=(1, 2), keepdims=True), -Z.min(axis=(1, 2), keepdims=True))
     Z /= np.where(largest > 0, largest, 1.0)  # so that squares are in range
-    farthest = np.argmax(np.square(Z).sum(axis=2), axis=1)
-    direction = Z[np.arange(len(Z)), farthest, :, np.newaxis]
-    for _ in range(10):  # power method: a rough leading direction is enough
-        length = np.maximum(np.linalg.norm(direction, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        direction = Z.transpose(0, 2, 1) @ (Z @ (direction / length))
-    return np.take_along_axis(rows, np.argsort((Z @ direction)[:, :, 0], axis=1, kind="stable"), axis=1)
+    transposed, is_wide = Z.transpose(0, 2, 1), m <= Z.shape[2]
+    products = Z @ transposed if is_wide else transposed @ Z
+    squares = np.diagonal(products, axis1=1, axis2=2) if is_wide else np.einsum("gmd,gmd->gm", Z, Z)
+    direction = (products if is_wide else Z)[np.arange(g), np.argmax(squares, axis=1), :, np.newaxis]
+    for _ in range(10):  # power method from the farthest row: a rough leading direction is enough
+        size = np.abs(direction).max(axis=1, keepdims=True)
+        direction = products @ (direction / np.where(size > 0, size, 1.0))
+    along = direction if is_wide else Z @ direction  # a wide set's directions are those of products with its rows
+    order: Positions = np.argsort(along[:, :, 0], axis=1, kind="stable") + m * np.arange(g)[:, np.newaxis]
+    return rows.take(order)
