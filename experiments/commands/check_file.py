@@ -42,7 +42,10 @@ def check(
     ] = False,
     study: Annotated[
         Path | None,
-        Option(metavar="STUDY", help="Print also how many numbers a study's runs send for each entry."),
+        Option(
+            metavar="STUDY",
+            help="Compare also with the units that a study states, and print how many numbers it sends for each entry.",
+        ),
     ] = None,
     show_values: Annotated[bool, Option("--show-values", help="Quote some of the cells.")] = False,
 ) -> None:
@@ -54,6 +57,7 @@ def check(
     if ranges and schema is None:
         raise InputError("--ranges needs --schema FILE")
     agreed = None if against is None else checks.read_schema(against)
+    planned = None if study is None else commands.read_study(study)
     if path.suffix.lower() == ".toml":
         own = checks.read_schema(path)
         if agreed is None or schema is not None:
@@ -63,13 +67,14 @@ def check(
         file = reading.of(path)
         look = checks.check_file(file, site.MIN_ROWS)
         compared = [] if agreed is None else checks.compare(look, agreed)
-        findings = [*look.findings, *compared]
+        stated = dict.fromkeys(run.prepares for run in planned.runs if run.prepares is not None) if planned else {}
+        findings = [*look.findings, *compared, *(it for own in stated for it in checks.compare_with_prepare(look, own))]
         size = f"{checks.plural(len(look.rows), 'row')}, {checks.plural(len(look.columns), 'column')}"
         size += "" if look.ids is None else ", ids"
     faults = _show(path, size, findings, show_values)
-    if study is not None:
+    if planned is not None:
         shape = None if path.suffix.lower() == ".toml" else (len(look.rows), len(look.columns))
-        commands.show_shares(commands.read_study(study), shape)
+        commands.show_shares(planned, shape)
     if schema is not None:
         write_file(schema, checks.schema_of(data.read_raw(file), ranges=ranges).to_toml())
     if faults:

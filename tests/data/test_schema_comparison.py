@@ -8,8 +8,16 @@ from messy_files import COLUMNS, ID, LABEL, NOTE, truth, write_messy_files
 from test_file_check import OPTIONS, checked
 from typer.testing import CliRunner
 
-from fedkernel.data import SiteFile, read_raw
-from fedkernel.data.checks import Schema, check_file, compare, compare_schemas, read_schema, schema_of
+from fedkernel.data import Prepare, SiteFile, read_raw
+from fedkernel.data.checks import (
+    Schema,
+    check_file,
+    compare,
+    compare_schemas,
+    compare_with_prepare,
+    read_schema,
+    schema_of,
+)
 from fedkernel.engines import grpc
 from fedkernel.experiments.cli import app
 from fedkernel.ground import InputError
@@ -30,6 +38,19 @@ def compared(folder, text, **options):
     (folder / "a.csv").write_text(text)
     findings = compare(check_file(SiteFile(folder / "a.csv", **options), 1), read_schema(folder / "agreed.toml"))
     return [(finding.severity, finding.problem, finding.where) for finding in findings]
+
+
+@pytest.mark.parametrize(("times", "apart"), [(1, None), (12, "55"), (0.01, "5")])
+def test_a_column_in_another_unit_than_a_study_states_is_a_doubt(tmp_path, times, apart):
+    ages = times * (60 + 12 * np.linspace(-1.7, 1.7, 40))
+    (tmp_path / "a.csv").write_text("age,dose\n" + "".join(f"{age},{place}\n" for place, age in enumerate(ages)))
+    look = check_file(SiteFile(tmp_path / "a.csv"), 1)
+    for prepare in (Prepare(scale={"age": (60, 12)}), Prepare(scale={"age": (60, 12)}, clip={"age": (0, 110)})):
+        found = list(compare_with_prepare(look, prepare))
+        assert [(it.severity, it.where) for it in found] == ([("doubt", "column A 'age'")] if apart else [])
+        assert apart is None or f"its median is {apart} from the centre" in found[0].problem
+    logs = Prepare(scale={"age": (np.log(60 * times), 0.25)}, log=("age",), clip={"age": (1e-9, 1e9)})
+    assert not list(compare_with_prepare(look, logs))
 
 
 def test_what_a_schema_says_is_held_against_a_file(tmp_path):

@@ -308,9 +308,8 @@ FAR_BELOW = b"".join(b"%d,1\n" % row for row in range(9999))
 TWICE = f"i,x\nb,1\n{NUMBER},2\nc,3\n{NUMBER},4\n"
 REFUSED = {
     "missing": (lambda f: f / "none.csv", {}, "there is no file {path}"),
-    "a folder": (lambda f: (f / "a.csv").mkdir() or f / "a.csv", {}, "{path} cannot be read (IsADirectoryError)"),
     "unknown": (lambda f: f / "a.ods", {}, "{path} ends in '.ods'; allowed: .csv, .xlsx, .parquet, .npy, .npz"),
-    "no suffix": (lambda f: f / "data", {}, "{path} ends in 'nothing'; allowed: .csv"),
+    "a folder": (lambda f: f, {}, "{path} is a folder; allowed: a file with a table"),
     "empty": (csv_of(""), {}, "{path} is empty; allowed: a row with the names"),
     "no rows": (csv_of("a,b\n"), {}, "{path} has no rows; allowed: at least one"),
     "no rows, parquet": (lambda f: write_parquet(f, {"a": pa.array([], pa.float64())}), {}, "{path} has shape (0, 1)"),

@@ -1,15 +1,18 @@
-"""Comparison of a site's file or schema with the agreed schema."""
+"""Comparison of a site's file or schema with the agreed schema, and with the preparation that a study states."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from fedkernel.data.checks.file_check import Column, FileCheck
+from fedkernel.data.checks.file_check import LEAST_NUMBERS, Column, FileCheck
 from fedkernel.data.checks.findings import Finding, column_place, listing, plural, row_numbers
 from fedkernel.data.checks.table_schema import Column as Wanted
 from fedkernel.data.checks.table_schema import Schema, without_unit
+from fedkernel.data.preparation import Prepare
 
 MEASURED_REMEDY = "nothing, or delete `measured` in the schema to make it a limit"
+
+USUAL_DISTANCE, USUAL_SPREADS = 5.0, (0.1, 10.0)  # of a column's median and standard deviation, in a study's units
 
 
 def compare(check: FileCheck, schema: Schema) -> Iterator[Finding]:
@@ -40,6 +43,20 @@ def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
             yield Finding("note", "its range is slightly beyond the measured one", repr(name), MEASURED_REMEDY)
         if column.levels and agreed.levels and (others := set(column.levels) - set(agreed.levels)):
             yield Finding("fault", f"{plural(len(others), 'level')} that the schema does not list", repr(name))
+
+
+def compare_with_prepare(check: FileCheck, prepare: Prepare) -> Iterator[Finding]:
+    """Yield the columns that seem to be in other units than the `scale` that a study states."""
+    columns = {column.name: column for column in check.columns}
+    for name, (center, unit) in prepare.by_column.get("scale", {}).items():
+        x = columns[name].numbers if name in columns else np.empty(0)
+        x = np.log(x[x > 0]) if name in prepare.log else x
+        if len(x) < LEAST_NUMBERS or not np.isfinite(x).all():
+            continue
+        distance, spread = abs(float(np.median(x)) - center) / unit, float(x.std()) / unit
+        if distance > USUAL_DISTANCE or not USUAL_SPREADS[0] <= spread <= USUAL_SPREADS[1]:
+            problem = f"in the study's scale its median is {distance:.2g} from the centre, and its spread {spread:.2g}"
+            yield Finding("doubt", problem, str(columns[name]), "a different unit than the study's?")
 
 
 def _beyond(column: Wanted, ends: tuple[float, float]) -> bool:
