@@ -66,6 +66,6 @@ def _check_free(out: Path | None, overwrite: bool) -> None:
     if out is None:
         return
     if out.suffix.lower() not in (".csv", ".npz"):
-        raise InputError(f"{out} ends in {out.suffix or 'nothing'!r}; allowed: .csv, .npz")
+        raise InputError(f"{out} ends in {out.suffix!r}; allowed: .csv, .npz")
     if out.is_dir() or (out.exists() and not overwrite):
         raise InputError(f"{out} exists already; allowed: a new name, or --overwrite")

@@ -87,6 +87,8 @@ def serve_site(
                 remove_key_files(out)
             if receiving.apply:  # made-up rows of a rehearsal give no receipt
                 site.write_receipts(out, str(config["name"]), site.read_own_keys(config).identity)
+        if receiving.accept_models and not (out / "received").exists():
+            report_line("no model came: the study shares none (share_model = true in its [data] does)")
         report_line(f"the work is done; what this site keeps is in {out}: fedkernel show {out} makes a page of it")
         report_line(f"what left it: fedkernel outbox show {out}")
 

@@ -102,7 +102,7 @@ class SiteFile:
             del form["header"]
         if (options := [name for name, value in form.items() if value is not None]) and suffix != ".csv":
             kinds = ".csv and .xlsx" if options[0] == "header" else ".csv"
-            raise InputError(f"{options[0]} is for {kinds} files, but {self.path} ends in {suffix or 'nothing'!r}")
+            raise InputError(f"{options[0]} is for {kinds} files, but {self.path} ends in {suffix!r}")
 
     def to_node(self) -> dict[str, str]:
         """Return the options, except the policy's, as a node's configuration, with comma-separated lists."""
@@ -163,8 +163,10 @@ class SiteFile:
         cell; ids that are missing or not unique.
         """
         path = Path(self.path).expanduser()
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; allowed: a file with a table")
         if path.suffix.lower() not in _READERS:
-            raise InputError(f"{path} ends in {path.suffix or 'nothing'!r}; allowed: {', '.join(_READERS)}")
+            raise InputError(f"{path} ends in {path.suffix!r}; allowed: {', '.join(_READERS)}")
         return _READERS[path.suffix.lower()](self, path)
 
     def choose(self, path: Path, names: Sequence[str]) -> list[str]:

@@ -98,7 +98,9 @@ def explain(
     where = _path(finding, fields, validated)
     path = ".".join(where)
     if kind in MISSING:
-        return _required(where, finding["loc"])
+        given = map(str, finding["input"]) if isinstance(finding["input"], dict) else ()
+        close = difflib.get_close_matches(where[-1], list(given), n=1)
+        return _required(where, finding["loc"]) + "".join(f" (is {name} meant for it?)" for name in close)
     if kind in UNKNOWN:
         tables = (".".join(where[:-1]), ".".join([*where[:-2], "*"]))
         known = fields if len(where) == 1 else next((inner[table] for table in tables if inner and table in inner), ())

@@ -239,7 +239,7 @@ def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(tmp_path
         ("clients = 2", "", "partition.clients is required (or sizes, or columns)"),
         ('name = "tiny"', "", "name is required"),
         ('name = "a"', "", "name is required in the 1st strategy"),
-        ('method = "DKPCA"', "", "strategy.a.method is required"),
+        ('method = "DKPCA"', 'metod = "DKPCA"', "strategy.a.method is required (is metod meant for it?)"),
         (TINY[TINY.index("[[strategy]]") :], "", "at least one [[strategy]] or [[baseline]] is needed"),
         # a mistyped name is told before the one that is missing
         ("n_components = 2", "n_component = 2", "strategy 'a': DKPCA: n_component is not a known name here (did you"),
