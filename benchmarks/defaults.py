@@ -159,7 +159,8 @@ def main() -> None:
     )
     lead = (__doc__ or "").split("\n\n", 1)[1]
     text = ["# Every pair at its defaults", "", lead.strip(), ""]
-    text += [f"{said}. FK k-means takes {' to '.join(map(str, sorted({min(waits), max(waits)})))} rounds.", ""]
+    took = " to ".join(map(str, sorted({min(waits), max(waits)})))
+    text += [f"{said}. FK k-means takes {took} rounds in each of these runs.", ""]
     floats = "Floats are those up, as a share of N d, the entries of all tables"
     text += [f"Written by `make defaults`. {floats}; findings by their kind, such as:", ""]
     text += [f"- {kind}: {sentence}" for kind, sentence in sorted(sentences.items())]

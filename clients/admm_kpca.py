@@ -49,7 +49,7 @@ from fedkernel.protocol import (
     MAX_ENTRY,
     MAX_ENTRY_RATIO,
     ROUNDING,
-    Receipt,
+    Done,
     Reply,
     ReplyT,
     Request,
@@ -244,7 +244,7 @@ class UpdateDirection(PenalisedRequest[Progress]):
     dual: bool
 
 
-class KeepComponents(Request[Receipt]):
+class KeepComponents(Request[Done]):
     """Request to store the components at the node: coefficients of unit length in feature space, (n_j, k)."""
 
 
@@ -403,13 +403,13 @@ class ADMMKPCAClient(PeerClient):
             self.mail.write(peer, Estimate(alpha=a, multiplier=multipliers[peer]))
         return progress
 
-    def keep_components(self, ask: KeepComponents) -> Receipt:
+    def keep_components(self, ask: KeepComponents) -> Done:
         """Store the components at the node."""
         self._add_component()
         self.outputs["alpha"] = Components.load(self.memory).alpha
         if Iterates.known(self.memory):
             self.outputs["iterates"] = Iterates.load(self.memory).a
-        return Receipt()
+        return Done()
 
     def measure_kept(self, ask: MeasureKept) -> KeptVariance:
         """Project the node's original rows on the span of its components."""

@@ -30,8 +30,8 @@ from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
 from fedkernel.protocol import (
     ROUNDING,
     Count,
+    Done,
     PackedSemidefinite,
-    Receipt,
     Reply,
     ReplyT,
     Request,
@@ -236,7 +236,7 @@ class CombineFeatures(FeatureRequest[FeatureValues]):
         check_combined("values", reply.values, self.vector, max(relative_rounding(self.precision), reply.rounding))
 
 
-class EmbedRows(IterationRequest[Receipt]):
+class EmbedRows(IterationRequest[Done]):
     """Request to compute the rows' coordinates, H[m] = [A_T[m], B_T[m]] M, which stay at the site.
 
     ``t`` is the number of the iteration that would come next. Without a map: H[m] = A_1[m] / sqrt(D), in float64.
@@ -245,7 +245,7 @@ class EmbedRows(IterationRequest[Receipt]):
     once: ClassVar = True
 
 
-class TakeEmbedding(Request[Receipt]):
+class TakeEmbedding(Request[Done]):
     """Request to store the coordinates of the site's own rows, which without CEM the coordinator has computed."""
 
     embedding: Annotated[FloatArray, Shape("n_m", "s")]
@@ -320,7 +320,7 @@ class FKKMeansClient(KMeansClient):
             values[rows] = features_of(rows) @ ask.vector
         return FeatureValues(values=values)
 
-    def embed_rows(self, ask: EmbedRows) -> Receipt:
+    def embed_rows(self, ask: EmbedRows) -> Done:
         """Compute and store the coordinates of the site's rows."""
         if ask.map is not None:
             H = self._next_columns(ask, ask.map)
@@ -329,15 +329,15 @@ class FKKMeansClient(KMeansClient):
         else:
             H = combine_draws(self.X, ask.features, None)
         Embedding(H).save(self.memory)
-        return Receipt()
+        return Done()
 
-    def take_embedding(self, ask: TakeEmbedding) -> Receipt:
+    def take_embedding(self, ask: TakeEmbedding) -> Done:
         """Store the coordinates of the site's rows."""
         if len(ask.embedding) != len(self.X):
             raise ProtocolError(f"embedding has {len(ask.embedding)} rows, but must have {len(self.X)}")
         Embedding(ask.embedding).save(self.memory)
         DrawnFeatures.forget(self.memory)  # no longer needed
-        return Receipt()
+        return Done()
 
     def _single_features(self, ask: FeatureRequest[ReplyT], t: int) -> FloatArray:
         """Return random features (n_m, D) of a first draw, with noise on their sums: of each row by itself, bounded."""

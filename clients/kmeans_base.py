@@ -27,7 +27,7 @@ from fedkernel.protocol import (
     MAX_COORDINATE,
     Answers,
     Count,
-    Receipt,
+    Done,
     Reply,
     Request,
     Shape,
@@ -86,7 +86,7 @@ class SampleCoreset(Request[LocalCoreset]):
             raise ValueError(f"weights sum to {total:.6g}, but must sum to {rows}, the number of rows")
 
 
-class LabelRows(Request[Receipt]):
+class LabelRows(Request[Done]):
     """Request to label the site's rows by the common centres; the labels stay at the site."""
 
     centers: Annotated[FloatArray, Shape("k", "s")]
@@ -205,7 +205,7 @@ class CompareClusters(Request[SharedRows]):
             raise ValueError(f"sizes sum to {total:g}, but must sum to {rows - off:g} to {rows}")
 
 
-class LabelNewRows(Request[Receipt]):
+class LabelNewRows(Request[Done]):
     """Request to label new rows at the site by the model in it; the labels stay at the site.
 
     The embedding is ``sum_t A_t C_t``, see `fedkernel.models.embedding_maps.combine_draws`.
@@ -282,13 +282,13 @@ class KMeansClient(CellClient):
         least = self._least_embedded(ask.least, H.shape[1])
         return EmbeddedCellSums(**sum_groups(ask.centers, *self._group_means(least, H.__getitem__)))
 
-    def label_rows(self, ask: LabelRows) -> Receipt:
+    def label_rows(self, ask: LabelRows) -> Done:
         """Store the labels of the rows, (n_m,), and their embedding at the site."""
         H = Embedding.load(self.memory).rows
         self.outputs["labels"] = assign(H, ask.centers)[0]
         self.outputs["embedding"] = H
         CommonCenters(ask.centers).save(self.memory)
-        return Receipt()
+        return Done()
 
     def measure_clusters(self, ask: MeasureClusters) -> ClusterSums:
         """Compute the sums over the rows for the clusters' objective."""
@@ -334,11 +334,11 @@ class KMeansClient(CellClient):
     def _squared_lengths(self, kernel: AnyKernel) -> float:
         return float(kernel.diag(self.X).sum())
 
-    def label_new_rows(self, ask: LabelNewRows) -> Receipt:
+    def label_new_rows(self, ask: LabelNewRows) -> Done:
         """Store the labels of new rows, (n_new,), and their embedding at the site."""
         if self.new is None:
             raise ShareableError(f"client {self.client} has no new rows to label")
         H = combine_draws(self.new, ask.features, ask.coefficients)
         self.outputs["new_labels"] = assign(H, ask.centers)[0]
         self.outputs["new_embedding"] = H
-        return Receipt()
+        return Done()

@@ -30,9 +30,9 @@ from fedkernel.protocol import (
     Answers,
     CarriesRows,
     Count,
+    Done,
     KernelClient,
     PackedSemidefinite,
-    Receipt,
     Reply,
     ReplyT,
     Request,
@@ -126,7 +126,7 @@ class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
         return {}
 
 
-class TakeLandmarks(LandmarkRequest[Receipt]):
+class TakeLandmarks(LandmarkRequest[Done]):
     """Request to store the landmarks, and nothing more."""
 
 
@@ -191,7 +191,7 @@ def _check_sums(sums: FloatArray | None, *, wanted: bool) -> None:
         raise ValueError(f"sums must be {'sent, as' if wanted else 'absent unless'} requested")
 
 
-class TakeComponents(Request[Receipt]):
+class TakeComponents(Request[Done]):
     """Request to store the coefficients C of the components phi(Y) C, whose coordinates of rows are k(X, Y) C."""
 
     once: ClassVar = True
@@ -265,10 +265,10 @@ class LandmarkClient(KernelClient):
         """Convert a table of any kind, without copying it into memory."""
         return as_table(X, what)
 
-    def take_landmarks(self, ask: TakeLandmarks) -> Receipt:
+    def take_landmarks(self, ask: TakeLandmarks) -> Done:
         """Store the delivered landmarks with the site's own."""
         self._add_landmarks(ask, ask.before)
-        return Receipt()
+        return Done()
 
     def sketch_kernel(self, ask: SketchKernel) -> Sketch:
         """Compute kernel values against the landmarks, and sketch them."""
@@ -308,12 +308,12 @@ class LandmarkClient(KernelClient):
 
         return coordinates
 
-    def take_components(self, ask: TakeComponents) -> Receipt:
+    def take_components(self, ask: TakeComponents) -> Done:
         """Store the coefficients and, if requested, the rows' coordinates of shape (n_m, k) at the site."""
         Coefficients(ask.coefficients).save(self.memory)
         if ask.embed:
             self.outputs["embedding"] = self._embed(ask.kernel, ask.precision)
-        return Receipt()
+        return Done()
 
     def measure_captured(self, ask: MeasureCaptured) -> SquaredLengths:
         """Sum squared lengths of the rows and of their projections."""

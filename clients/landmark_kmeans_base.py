@@ -5,7 +5,7 @@ from typing import ClassVar
 from fedkernel.clients.kmeans_base import CLUSTER_REQUESTS, Embedding, KMeansClient
 from fedkernel.clients.landmark_base import LandmarkClient, TakeComponents, TakeLandmarks
 from fedkernel.numerics import AnyKernel
-from fedkernel.protocol import Answers, Receipt
+from fedkernel.protocol import Answers, Done
 
 
 class LandmarkKMeansClient(LandmarkClient, KMeansClient):
@@ -13,7 +13,7 @@ class LandmarkKMeansClient(LandmarkClient, KMeansClient):
 
     answers: ClassVar[Answers] = (TakeLandmarks, TakeComponents, *CLUSTER_REQUESTS)
 
-    def take_components(self, ask: TakeComponents) -> Receipt:
+    def take_components(self, ask: TakeComponents) -> Done:
         """Store the components' coefficients, and the rows' coordinates as the embedding for k-means."""
         receipt = super().take_components(ask)
         Embedding(self.outputs["embedding"]).save(self.memory)

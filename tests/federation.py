@@ -14,7 +14,7 @@ from multiprocessing.connection import wait
 import numpy as np
 from sklearn.datasets import load_wine
 
-from fedkernel.engines.ray import _free_port
+from fedkernel.engines.ray import free_port
 
 FEDKERNEL = [sys.executable, "-m", "fedkernel"]
 READY = multiprocessing.get_context("forkserver")
@@ -191,7 +191,7 @@ def federation(place, tls):
         started.append(Running(place, name, *arguments, within=within))
         return started[-1]
 
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
 
     def serve(*more, name="serve", config="run.toml", within=()):
         own = ["--tls", str(tls / "server")] if "--insecure" not in more else []

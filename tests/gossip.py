@@ -12,7 +12,7 @@ import pytest
 from fedkernel import FloatArray, ProtocolError, peers
 from fedkernel.peers.letters import letter_to_bytes
 from fedkernel.peers.sealing import HEADER_BYTES, Header
-from fedkernel.protocol import Receipt, Reply, Request, Shape, State, decode, encode
+from fedkernel.protocol import Done, Reply, Request, Shape, State, decode, encode
 
 N, D = 4, 3
 RING = peers.neighbours(peers.Topology("ring"), N)
@@ -49,7 +49,7 @@ class Gossip(peers.CarriesLetters, Request[Told]):
         return super().known_dimensions() | ({} if self.told_size is None else {"d": self.told_size})
 
 
-class Finish(peers.CarriesLetters, Request[Receipt]):
+class Finish(peers.CarriesLetters, Request[Done]):
     """Asks to read the last letters."""
 
     trouble: str = ""
@@ -78,11 +78,11 @@ class GossipClient(peers.PeerClient):
             self.mail.write((self.client + 2) % N, Estimate(values=np.ones(D)))
         return self._tell(self._merged(letters))
 
-    def finish(self, ask: Finish) -> Receipt:
+    def finish(self, ask: Finish) -> Done:
         self.outputs["mean"] = self._merged(self.mail.read(ask, Estimate))
         if ask.trouble:
             self.mail.write(self.mail.neighbours[0], Estimate(values=np.ones(D)))
-        return Receipt()
+        return Done()
 
     def _merged(self, letters) -> FloatArray:
         own = OwnEstimate.load(self.memory).values

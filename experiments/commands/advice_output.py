@@ -21,7 +21,7 @@ from fedkernel.experiments.commands.forecast_table import cells_of
 from fedkernel.experiments.report import NARROWEST, WideTable
 from fedkernel.ground import Division, InputError, write_atomic
 from fedkernel.numerics import kernel_tables
-from fedkernel.protocol import Member, Plan, PlannedRequest, Receipt
+from fedkernel.protocol import Done, Member, Plan, PlannedRequest
 from fedkernel.strategies.kmeans_base import ClusteringStrategy
 from fedkernel.strategy import KernelStrategy, strategy_of
 
@@ -198,7 +198,7 @@ def _reply_names(plan: Plan | None) -> str:
     if plan is None:
         return "not declared"
     requests = _requests(plan)
-    kinds = [f"{it.reply}{' (summed)' if it.summed else ''}" for it in requests if it.reply != Receipt.__name__]
+    kinds = [f"{it.reply}{' (summed)' if it.summed else ''}" for it in requests if it.reply != Done.__name__]
     return ", ".join([*kinds, *(f"letters: {letter}" for request in requests for letter in request.posts)])
 
 
@@ -206,7 +206,7 @@ def disclosures(plan: Plan) -> list[str]:
     """Return a line about each kind of reply and letter in a plan, with the information it reveals."""
     lines = []
     for request in _requests(plan):
-        if request.reply != Receipt.__name__:
+        if request.reply != Done.__name__:
             summed = " (only summed over the sites)" if request.summed else ""
             lines.append(f"{request.reply}{summed}: {request.reveals}")
         lines += [f"{letter}, a sealed letter to a peer: {text}" for letter, text in request.posts.items()]

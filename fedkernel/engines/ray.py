@@ -89,7 +89,7 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
 def superlink() -> Iterator[tuple[Flwr, Path]]:
     """Run a SuperLink for simulations; yield the function that calls ``flwr`` for it, and its folder."""
     with TemporaryDirectory(prefix="fedkernel-ray-", dir=short_folder(30), ignore_cleanup_errors=True) as name:
-        folder, port = Path(name), _free_port()
+        folder, port = Path(name), free_port()
         home, log = folder / "home", folder / LOG
         home.mkdir()
         (home / "config.toml").write_text(
@@ -167,7 +167,8 @@ def _descendants(home: Path, known: Mapping[int, str]) -> dict[int, str]:
     return {pid: starts[pid] for pid in family}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a free port of this machine's loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -39,7 +39,7 @@ Power = Literal[1, 2]
 """Power of the summed differences: 1, absolute values, for a Laplacian kernel; 2, squared distances."""
 
 
-class Squares(Summed):
+class RowSquares(Summed):
     """Sum of the rows' squared distances, or of their absolute differences, from a point: 1 float.
 
     Reveals how far apart the rows are, all together.
@@ -48,7 +48,7 @@ class Squares(Summed):
     squares: Annotated[float, Shape(), Within()]
 
 
-class MeasureSquares(Request[Squares]):
+class MeasureSquares(Request[RowSquares]):
     """Request for the sum of squared (`power` 1: absolute) differences of rows from `mean`; None: from their own."""
 
     once: ClassVar = True
@@ -155,19 +155,19 @@ class WidthClient(KernelClient):
         rows, mean, _ = self._moments()
         return ColumnSums(sums=rows * mean)
 
-    def measure_squares(self, ask: MeasureSquares) -> Squares:
+    def measure_squares(self, ask: MeasureSquares) -> RowSquares:
         """Sum the rows' squared distances or absolute differences; identical rows give exactly 0."""
         rows, mean, scatter = self._moments()
         if ask.mean is not None and len(ask.mean) != len(mean):
             raise ProtocolError(f"mean has {len(ask.mean)} entries, but the site has {len(mean)} columns")
         if ask.mean is None and not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
-            return Squares(squares=0.0)
+            return RowSquares(squares=0.0)
         if ask.power == 1:
             point = mean if ask.mean is None else ask.mean
-            return Squares(squares=sum(deviations(block, point) for block in self._blocks()))
+            return RowSquares(squares=sum(deviations(block, point) for block in self._blocks()))
         if ask.mean is None:
-            return Squares(squares=scatter)
-        return Squares(squares=scatter + rows * float(np.square(mean - ask.mean).sum()))
+            return RowSquares(squares=scatter)
+        return RowSquares(squares=scatter + rows * float(np.square(mean - ask.mean).sum()))
 
     def sum_entries(self, ask: SumEntries) -> EntrySum:
         """Sum the entries of the table."""

@@ -12,7 +12,7 @@ from fedkernel.peers.graph import Neighbours
 from fedkernel.peers.letters import Bytes
 from fedkernel.peers.run_key_file import RunKeyFile
 from fedkernel.peers.sealing import KEY_BYTES, SEALING_BYTES, KeyPair, PublishedKeys, fingerprint, letter_keys
-from fedkernel.protocol import Forecast, Plan, Protocol, Receipt, Reply, Request, Shape, State, once, to_each
+from fedkernel.protocol import Done, Forecast, Plan, Protocol, Reply, Request, Shape, State, once, to_each
 
 Numbers = npt.NDArray[np.int64]
 ClientMemory = MutableMapping[str, npt.NDArray[Any]]
@@ -36,7 +36,7 @@ class PublishKeys(Request[PublicKeys]):
         return super().known_dimensions() | {"key": KEY_BYTES}
 
 
-class TakeKeys(Request[Receipt]):
+class TakeKeys(Request[Done]):
     """Public keys of the site's neighbours, for computing the keys shared with each.
 
     `peers` (p,): the neighbours' numbers. `identities`, `ephemerals` (p, 32).

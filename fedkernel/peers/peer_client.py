@@ -20,7 +20,7 @@ from fedkernel.peers.agreed_keys import PublicKeys, PublishKeys, TakeKeys, check
 from fedkernel.peers.client_mailbox import Mailbox
 from fedkernel.peers.run_key_file import RunKeyFile
 from fedkernel.peers.sealing import KeyPair, check_pins
-from fedkernel.protocol import Answers, KernelClient, Receipt, Reply, Request, Scalar
+from fedkernel.protocol import Answers, Done, KernelClient, Reply, Request, Scalar
 
 
 class PeerClient(KernelClient):
@@ -56,7 +56,7 @@ class PeerClient(KernelClient):
         """Return the site's public identity and a public key for this run."""
         return make_keys(self.memory, self.identity, self.key_file)
 
-    def take_keys(self, ask: TakeKeys) -> Receipt:
+    def take_keys(self, ask: TakeKeys) -> Done:
         """Compute the keys shared with the neighbours, after a check of their pins."""
         try:
             identities = map(bytes, ask.identities)
@@ -64,7 +64,7 @@ class PeerClient(KernelClient):
             make_shared_keys(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity)
         except ProtocolError as error:
             raise self.mail.error(str(error)) from None
-        return Receipt()
+        return Done()
 
     def _respond(
         self, answer: Callable[[Request[Any]], Reply], request: Request[Any], config: Mapping[str, Scalar]

@@ -371,7 +371,7 @@ class Request(Message, Generic[ReplyT]):
         reply.dimensions(sizes)
 
 
-class Receipt(Reply):
+class Done(Reply):
     """Confirmation that the request was carried out; reveals nothing."""
 
 

@@ -32,7 +32,7 @@ from pydantic import Field
 
 from fedkernel.data import Prepare
 from fedkernel.ground import FloatArray, InputError, Rows, ShareableError, value_object
-from fedkernel.protocol.messages import Receipt, Request
+from fedkernel.protocol.messages import Done, Request
 from fedkernel.protocol.plan import Plan
 
 ADJACENCY = "one row added or removed at one site"
@@ -169,7 +169,7 @@ def count_releases(plan: Plan | None, answers: Sequence[type[Request[Any]]]) -> 
     number = 0
     for step in plan:
         for planned in step.requests:
-            if planned.reply != Receipt.__name__:
+            if planned.reply != Done.__name__:
                 check_noise(kinds.get(planned.request, Request))
                 number += step.times
     return number
@@ -178,7 +178,7 @@ def count_releases(plan: Plan | None, answers: Sequence[type[Request[Any]]]) -> 
 def check_noise(request: type[Request[Any]]) -> None:
     """Raise InputError if the answer to a request can have no noise; a site then computes none."""
     reply = request.reply_type
-    if reply is not Receipt and request.sensitivity is Request.sensitivity:
+    if reply is not Done and request.sensitivity is Request.sensitivity:
         text = f"privacy: {reply.__name__} has no noise, as one row may change it by any amount"
         raise ShareableError(f"{text}; allowed: methods such as CentroidKMeans, of which only bounded sums leave")
 

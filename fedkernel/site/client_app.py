@@ -30,8 +30,8 @@ from fedkernel.ground import (
 from fedkernel.peers import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import (
+    Done,
     KernelClient,
-    Receipt,
     Reply,
     Summed,
     encode,
@@ -225,7 +225,7 @@ def _take_shares(call: SiteCall) -> Reply:
     """Acknowledge all sites' shares of the joint seed; the gate has checked them."""
     call.request(wire.TakeShares)
     call.share()
-    return Receipt()
+    return Done()
 
 
 def _most_sampled(call: SiteCall, kind: type[KernelClient], rows: int) -> int | None:

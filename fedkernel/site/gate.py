@@ -23,7 +23,7 @@ SEEDING_PLAN: Plan = (once(wire.ShowShare), once(wire.TakeShares))
 ALIGNING_PLAN: Plan = (once(wire.HashIds), once(wire.TakeRows))
 """Requests before a run's own plan: of all runs, of runs with a joint seed, and with aligned rows."""
 
-PUBLIC = ("Receipt", "Introduction", "Share", "Prepared")
+PUBLIC = ("Done", "Introduction", "Share", "Prepared")
 """Reply types that leave without noise in a run with privacy: they depend on no row, but for the number of rows."""
 
 ENDED = "a reply of masked sums was refused, which ends the run at this site until it starts again (study.sums)"

@@ -30,7 +30,7 @@ MOST_EPSILON = 10.0
 FULL_RUNS = 10
 """Runs that send all that `Guards.table_share` allows, by the default of `TotalLimits.share`."""
 
-EXEMPT = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
+EXEMPT = ("Done", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
 """Reply types that `messages` need not name: those of joining and keys, and those with two sizes at most."""
 
 NEEDS_OWN_RULE = {"Extremes": "the least and the greatest value of each column, which are those of single rows"}

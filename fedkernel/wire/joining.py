@@ -6,7 +6,7 @@ import pydantic
 from pydantic import AfterValidator, FailFast, Field
 
 from fedkernel.ground import MOST_SHOWN, one_line
-from fedkernel.protocol import Receipt, Reply, Request, Shape, Size
+from fedkernel.protocol import Done, Reply, Request, Shape, Size
 from fedkernel.wire.row_id_hashes import HASH_BYTES, Hashes
 
 Digits = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -58,7 +58,7 @@ class ShowShare(Request[Share]):
     commitments: Annotated[tuple[Digits, ...], FailFast()]
 
 
-class TakeShares(Request[Receipt]):
+class TakeShares(Request[Done]):
     """Request that delivers all sites' shares of the joint seed, in client order."""
 
     shares: Annotated[tuple[Digits, ...], FailFast()]

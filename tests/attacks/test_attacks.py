@@ -62,4 +62,4 @@ LLOYD = {"clusters": "lloyd"}
 )
 def test_pairs_that_need_nothing_but_sums_ask_for_nothing_else(pair, more):
     requests = [request for step in strategy_of(pair, STUDIES[pair] | more).plan(3, 0) for request in step.requests]
-    assert all(request.summed or request.reply == "Receipt" for request in requests)
+    assert all(request.summed or request.reply == "Done" for request in requests)

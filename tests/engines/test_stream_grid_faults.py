@@ -19,7 +19,7 @@ from fedkernel.engines.grpc.frames import HEARTBEAT, OPTIONS, Envelope
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import RefusedError
-from fedkernel.engines.ray import _free_port
+from fedkernel.engines.ray import free_port
 from fedkernel.ground import ProtocolError
 
 
@@ -143,7 +143,7 @@ def test_a_site_shows_that_it_is_alive(before, monkeypatch):
     """While it looks for a server, while it waits to be asked, and while it computes."""
     monkeypatch.setattr(grpc_signs, "FIRST", 0.2)
     monkeypatch.setattr(grpc_node, "FIRST", 0.2)
-    port = _free_port()
+    port = free_port()
     site = Process("a", port, patience=30.0)
     until(lambda: len(site.told) == 2)
     before(lambda client, asked: time.sleep(0.5 * (client == 0)))

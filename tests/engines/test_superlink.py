@@ -314,7 +314,7 @@ class Network:
     """Where the processes are: each has a folder with a home of its own, and runs in that folder."""
 
     def __init__(self, folder, secure):
-        self.folder, self.secure, self.port = folder, secure, ray._free_port()
+        self.folder, self.secure, self.port = folder, secure, ray.free_port()
         self.user = {"FLWR_HOME": str(folder / "user")}
         self.homes = []
         self.trust = ["--root-certificates", str(folder / "certs" / "ca.crt")] if secure else ["--insecure"]
@@ -348,7 +348,7 @@ class Network:
         return self.process("superlink", "flower-superlink", *where, *(secured if self.secure else ["--insecure"]))
 
     def supernode(self, name, config):
-        command = ["--superlink", f"127.0.0.1:{self.port}", "--port", str(ray._free_port()), "--node-config", config]
+        command = ["--superlink", f"127.0.0.1:{self.port}", "--port", str(ray.free_port()), "--node-config", config]
         if self.secure:
             key = self.folder / f"{name}.key"
             subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key], check=True)

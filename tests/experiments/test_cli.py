@@ -21,7 +21,7 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from fedkernel.clients.dkpca import DKPCAClient
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
-from fedkernel.engines.ray import _free_port
+from fedkernel.engines.ray import free_port
 from fedkernel.experiments import cli, config, report, results
 from fedkernel.experiments.baselines import baselines
 from fedkernel.experiments.commands import console, demo
@@ -278,7 +278,7 @@ def test_an_experiment_runs_as_written_and_with_the_lines_changed_that_it_names(
 
 @pytest.mark.drill
 def test_three_sites_come_to_an_answer_by_the_printed_commands():
-    folder, *commands = call("init", "sites").stdout.replace("8443", str(_free_port())).splitlines()[2:]
+    folder, *commands = call("init", "sites").stdout.replace("8443", str(free_port())).splitlines()[2:]
     script = "\n".join([folder, *(f"{command} &" for command in commands), "wait"])
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, check=False)

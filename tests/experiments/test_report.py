@@ -90,7 +90,7 @@ def test_the_page_says_which_replies_left_the_sites_how_often_and_in_which_form(
     assert [row[1:6] for row in left] == [
         ["phase", "reply", "replies", "floats", "as"],
         ["join", *"––––"],
-        ["MeasureSquares", "Squares", "5", "10", "summed, masked"],
+        ["MeasureSquares", "RowSquares", "5", "10", "summed, masked"],
         ["FindLocalEigenpairs", "LocalSpectrum", "7.5", "15", "each site&#39;s own"],
         ["DrawUniformly", "–", "2.5", "5", "with 1.5 raw rows"],
         ["MeasureSquares", "–", "5", "10", "–"],

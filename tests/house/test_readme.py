@@ -13,7 +13,7 @@ from command_line import call
 from federation import quick_fedkernel
 from sklearn.metrics import adjusted_rand_score
 
-from fedkernel.engines.ray import _free_port
+from fedkernel.engines.ray import free_port
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -45,7 +45,7 @@ def walk(page, folder):
     blocks = re.findall(r"```(sh|toml|text)\n(.*?)```", page.read_text(), flags=re.DOTALL)
     path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     options = {"cwd": folder, "env": {**os.environ, "PATH": path}, "capture_output": True, "text": True, "timeout": 250}
-    printed, port = "", str(_free_port())
+    printed, port = "", str(free_port())
     (folder / "bin").mkdir()
     with quick_fedkernel(folder / "bin"):
         for kind, block in blocks:

@@ -193,7 +193,7 @@ def test_letters_need_their_round_one_size_and_a_reply_that_carries_them():
     def finish(letters=None):
         return gossip.Finish(letters=letters, trouble="writes")
 
-    assert "letters were written, but a Receipt cannot carry" in refused(Coordinator().go_on, gossiping(last=finish))
+    assert "letters were written, but a Done cannot carry" in refused(Coordinator().go_on, gossiping(last=finish))
     positional, scalars = encode(gossip.Begin())
     for header in ({}, {"round": "3"}):
         assert "round is required" in refused(GossipClient(TABLES[0]).fit, positional, {**scalars, **header})

@@ -18,7 +18,7 @@ from fedkernel.experiments.commands.outbox import missing_from
 from fedkernel.experiments.commands.site_session import review_study
 from fedkernel.experiments.commands.study_text import read_study
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
-from fedkernel.protocol import Receipt, share_text
+from fedkernel.protocol import Done, share_text
 from fedkernel.site import OUTBOX, audit_log, read_outbox, read_policy
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.audit_log_reader import FIRST
@@ -158,7 +158,7 @@ def test_a_request_made_to_spoil_the_record_is_a_line_of_it(node, tmp_path, conf
         fields = '{"a":' + "[" * depth + "]" * depth + "}"
         content = RecordDict({"config": ConfigRecord({"message": "deep", "fields": fields})})
         append_to_outbox(node, read_raw_request(Message(content, 1, "train")), refused="reason")
-    empty = Message(Error(1, "nothing"), reply_to=Message(to_content(Receipt()), 1, "train"))
+    empty = Message(Error(1, "nothing"), reply_to=Message(to_content(Done()), 1, "train"))
     append_to_outbox(node, read_raw_request(empty), refused="reason")
     lines = read_outbox(tmp_path / "out").departures
     assert [line.request for line in lines[2:]] == ["deep"] * 22 + [""]
@@ -189,7 +189,7 @@ def test_arrays_of_a_request_are_listed(node, tmp_path, arrays, names, listed):
 def test_what_is_stored_is_what_left(node, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     node["keep-payloads"] = "true"
-    for reply in (LocalSpectrum(vectors=np.eye(3, 2), values=np.ones(2)), Receipt(), Receipt()):
+    for reply in (LocalSpectrum(vectors=np.eye(3, 2), values=np.ones(2)), Done(), Done()):
         append_to_outbox(node, asked(), Answer(to_content(reply), reply))
     append_to_outbox(node, asked(), refused="reason")
     for config in ({}, {"out": "out"}, {"data": "a.csv"}):  # a simulated site, and one without a folder, have none

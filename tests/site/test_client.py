@@ -14,7 +14,7 @@ from refusals import refusing
 from fedkernel import RBF, InputError, Linear, ProtocolError
 from fedkernel.clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
 from fedkernel.clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
-from fedkernel.protocol import KernelClient, Receipt, Reply, Request, Shape, State, decode, encode
+from fedkernel.protocol import Done, KernelClient, Reply, Request, Shape, State, decode, encode
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
 from fedkernel.site.context_state import Memory
@@ -31,7 +31,7 @@ ASKS = [
 ]
 
 
-class Nothing(Request[Receipt]):
+class Nothing(Request[Done]):
     """Asks for nothing."""
 
 

@@ -20,7 +20,7 @@ from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.random_features import MOST_FEATURES
 from fedkernel.peers import neighbours
 from fedkernel.peers.agreed_keys import SharedKeys
-from fedkernel.protocol import Receipt, Request, encode
+from fedkernel.protocol import Done, Request, encode
 from fedkernel.site import allowed, check_own_pin, read_own_keys
 from fedkernel.strategies.drawn_landmarks import DrawnLandmarkStrategy
 from fedkernel.wire import RunSpec
@@ -122,11 +122,11 @@ def test_a_client_answers_what_it_lists_and_nothing_else(name):
     assert name == "VFedPCAClient" or Multiply not in kind.answers, "peers do not multiply in the clear"
 
 
-class Unknown(Request[Receipt]): ...
+class Unknown(Request[Done]): ...
 
 
-def listed(self, ask: Unknown) -> Receipt:
-    return Receipt()
+def listed(self, ask: Unknown) -> Done:
+    return Done()
 
 
 def multiplied(self, ask: Multiply) -> Product:

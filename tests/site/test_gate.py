@@ -295,7 +295,7 @@ def test_what_was_computed_for_nothing_counts(tmp_path):
 @pytest.mark.parametrize(
     ("claim", "sentence"),
     [
-        ({"reply": "Receipt"}, "FindLocalEigenpairs with reply = Receipt, but its class has LocalSpectrum"),
+        ({"reply": "Done"}, "FindLocalEigenpairs with reply = Done, but its class has LocalSpectrum"),
         ({"summed": True}, "the plan has FindLocalEigenpairs with summed = True, but its class has False"),
         ({"arrays": {}}, "the plan has FindLocalEigenpairs with arrays = {}, but its class has {'vectors'"),
         ({"fields": {"at most 1": None}}, "parameter at most 1 for FindLocalEigenpairs, but that class has none"),

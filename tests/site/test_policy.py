@@ -244,10 +244,10 @@ def test_guards_are_foreseen_by_the_number_of_rows():
 
 
 def test_a_plan_that_says_other_than_its_client_is_refused_before():
-    lying = ask(FindLocalEigenpairs, n_components=2).model_copy(update={"reply": "Receipt"})
+    lying = ask(FindLocalEigenpairs, n_components=2).model_copy(update={"reply": "Done"})
     answer, text = said({}, run(plan=(Step(requests=(lying,)),)))["study.plan"]
     assert answer is False
-    assert text == "run 'r': the plan has FindLocalEigenpairs with reply = Receipt, but its class has LocalSpectrum"
+    assert text == "run 'r': the plan has FindLocalEigenpairs with reply = Done, but its class has LocalSpectrum"
 
 
 def test_a_study_made_to_break_what_foresees_breaks_nothing():

@@ -23,7 +23,7 @@ from fedkernel.experiments.config import read_config
 from fedkernel.ground import InputError, ProtocolError, ShareableError
 from fedkernel.kernel_width import WidthClient
 from fedkernel.numerics import RBF, Linear, Polynomial, RandomFeatures, unpack_symmetric
-from fedkernel.protocol import CarriesRows, Receipt, basis_of_privacy, bounded_rows, draw_noise, privacy, step_of
+from fedkernel.protocol import CarriesRows, Done, basis_of_privacy, bounded_rows, draw_noise, privacy, step_of
 from fedkernel.run import RunningProtocol
 from fedkernel.site import Policy, read_outbox, read_receipts, write_receipts
 from fedkernel.site.gate import Gate, RunProgress
@@ -347,7 +347,7 @@ def test_an_answer_that_can_have_no_noise_is_not_even_computed(kind):
     """Since it, or the reason why there is none, would follow from the rows."""
     client = kind(TABLE, privacy=RUN)
     for request in kind.answers:
-        noisy = request.reply_type is Receipt or request.__name__ in ("SumMoments", "SumCells", *FK_SUMS)
+        noisy = request.reply_type is Done or request.__name__ in ("SumMoments", "SumCells", *FK_SUMS)
         with pytest.raises(ProtocolError if noisy else ShareableError, match="version" if noisy else "has no noise"):
             client.fit([], {"message": request.__name__})
 

@@ -40,7 +40,7 @@ def test_sites_with_policies_of_their_own_add_noise_to_raw_files(tmp_path):
     assert result.preparation.prepare == STATED
     for name in NAMES:
         lines = read_outbox(tmp_path / name).departures
-        assert [line.reply for line in lines if not line.masked and line.reply != "Receipt"] == [
+        assert [line.reply for line in lines if not line.masked and line.reply != "Done"] == [
             "Introduction",
             "Prepared",
         ]
