@@ -143,6 +143,12 @@ class CountBelow(Request[CellsBelow]):
     names: tuple[str, ...]
     thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
 
+    @pydantic.model_validator(mode="after")
+    def _has_thresholds_for_each_column(self) -> "CountBelow":
+        if len(self.thresholds) != len(self.names):
+            raise ValueError(f"thresholds has {len(self.thresholds)} rows, but there are {len(self.names)} names")
+        return self
+
     def check_reply(self, reply: CellsBelow) -> None:
         """Check also that counts do not fall as thresholds rise."""
         super().check_reply(reply)
