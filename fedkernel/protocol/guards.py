@@ -326,7 +326,7 @@ def _unit(columns: FloatArray) -> FloatArray:
 
 
 def _off(basis: FloatArray, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return what is left of columns (n, b) off an orthonormal basis (n, m), and their coordinates in it (m, b)."""
+    """Return the parts of columns (n, b) off an orthonormal basis (n, m), and their coordinates in it (m, b)."""
     rest, known = columns, np.zeros((basis.shape[1], columns.shape[1]))
     for _ in range(2):
         inner = basis.T @ rest

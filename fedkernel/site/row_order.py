@@ -146,7 +146,7 @@ def _rows(X: TableLike) -> Iterator[bytes]:
 
 
 def _raw_rows(raw: RawTable, clip: Mapping[str, tuple[float, float]]) -> Iterator[bytes]:
-    """Yield the bytes of each row of a raw table: its numbers, clipped as in the run's sums, then its texts."""
+    """Yield the bytes of each row of a raw table: its numbers, clipped as in sums, then its texts."""
     columns = [np.clip(column, *clip[name]) if name in clip else column for name, column in raw.columns.items()]
     numbers = np.column_stack([column for column in columns if column.dtype.kind == "f"] or [np.empty((raw.rows, 0))])
     texts = [column for column in columns if column.dtype.kind != "f"]

@@ -256,7 +256,7 @@ class Node:
         self._put((request, self._context))
 
     def _put(self, task: Job | tuple[Envelope, Context]) -> None:
-        """Queue a request if the waiting ones have no more bytes than one may have, or a job if none waits.
+        """Queue a request once the waiting ones fit into a message's limit, or a job once none waits.
 
         Until then no frame is read: else a server that does not wait for replies would fill this process's memory.
         """
