@@ -206,8 +206,9 @@ class TakePreparation(Request[Prepared]):
 
     A site cannot check that center and scale follow from all sites' sums, unless the options state them. A coordinator
     that chooses the scales can make one column count alone, and learns of that column what the method reveals of a
-    table with no other. `names`: of all columns, in their order. `flagged`: the columns that get an indicator column.
-    `fill`, `center`, `scale` (p,): see `fedkernel.data.Preparation`.
+    table with no other. One that chooses other fills in two runs learns from their difference of the filled rows alone,
+    if sums of products leave. `names`: of all columns, in their order. `flagged`: the columns that get an indicator
+    column. `fill`, `center`, `scale` (p,): see `fedkernel.data.Preparation`.
     """
 
     once = True
