@@ -49,8 +49,9 @@ class Products(Summed):
     """Upper triangle of products summed over the site's rows, row after row: c (c + 1) / 2 floats.
 
     Reveals sums of products of smooth functions of a row: of c sketched random features, or of c kernel values against
-    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum. If a table has
-    fewer entries than the triangle, a search finds all rows. If the number of components is chosen, the sums of these
+    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum. With a linear
+    kernel and unit vectors as landmarks, a row that alone is not 0 in some column is seen. If a table has fewer
+    entries than the triangle, a search finds all rows. If the number of components is chosen, the sums of these
     values are sent too, c floats more.
     """
 

@@ -67,7 +67,7 @@ def serve_site(
             """Store a model, and apply it to the new rows, or to all where the job only hands out models."""
             job = node.work
             handed_out = job is not None and job.study is None
-            runs = [] if job is None or handed_out else [run.id for run in job.runs]
+            runs = [] if job is None or handed_out else approved_runs(job, approves, rules, out)
             receiving.store(name, content, rows_to_apply if new is not None or handed_out else None, runs)
 
         node = grpc.Node(
@@ -91,6 +91,14 @@ def serve_site(
             report_line("no model came: the study shares none (share_model = true in its [data] does)")
         report_line(f"the work is done; what this site keeps is in {out}: fedkernel show {out} makes a page of it")
         report_line(f"what left it: fedkernel outbox show {out}")
+
+
+def approved_runs(job: Job, approval: str, policy: site.Policy, out: Path) -> list[str]:
+    """Return the ids of a job's runs, whose results models may complete; none if its study is not approved."""
+    with suppress(RefusedError):
+        site.check_approved({"approve": approval, "out": out}, policy, job)
+        return [run.id for run in job.runs]
+    return []
 
 
 def ask_operator(question: str) -> str:

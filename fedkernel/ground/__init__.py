@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         ModelParts,
         ensure_writable_folder,
         load_parts,
+        locked_folder,
         open_for_owner,
         read_secret,
         rows_as_csv,

@@ -1,13 +1,15 @@
 """Reading and atomic writing of model files, CSV tables and secret files."""
 
 import csv
+import fcntl
 import io
 import itertools
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
@@ -117,6 +119,18 @@ def sync_folder(folder: Path) -> None:
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(place)
+    finally:
+        os.close(place)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder, created if missing for its owner only, under an exclusive lock."""
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(place)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedkernel.data import Preparation, Prepare, RawTable, is_text
-from fedkernel.ground import FloatArray, InputError, OwnFileError, ShareableError
+from fedkernel.ground import EPS, FloatArray, InputError, OwnFileError, ShareableError
 from fedkernel.preparing.messages import (
     EDGES,
     Cells,
@@ -32,6 +32,9 @@ from fedkernel.preparing.site_differences import differences, site_sentence
 from fedkernel.protocol import MAX_NUMBER, KernelClient, State
 
 log = logging.getLogger(__name__)
+
+MOST_RANGES = 10
+"""Largest distance of a fill from a column's own values, in ranges of these: sites may differ by some."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class PrepareClient(KernelClient):
     def count_below(self, ask: CountBelow) -> CellsBelow:
         """Count each column's values that are at most each of its thresholds."""
         if self.guards is not None:
-            self._check_refines(ask.thresholds)
+            self._check_refines(ask.thresholds[np.argsort(ask.names)])
         counts = np.empty(ask.thresholds.shape)
         for place, column in enumerate(self._numbers(ask.names).T):
             counts[place] = np.searchsorted(np.sort(column[~np.isnan(column)]), ask.thresholds[place], "right")
@@ -115,10 +118,14 @@ class PrepareClient(KernelClient):
         if len(ask.scale) != len(numeric):
             raise ShareableError(f"scale has {len(ask.scale)} entries, but there are {len(numeric)} columns of numbers")
         joint = Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged)
-        if not self.prepare.measured:
-            fill, scaling = stated(self.prepare, numeric)
-            if not all(map(np.array_equal, (ask.fill, ask.center, ask.scale), (fill, *scaling))):
-                raise ShareableError("fill, center or scale in the request differ from those that prepare states")
+        measured = {option.partition(" ")[0] for option in self.prepare.measured}
+        fill, scaling = stated(self.prepare, numeric)
+        own = [] if "scale" in measured else [(ask.center, scaling.center), (ask.scale, scaling.scale)]
+        own += [(ask.fill, fill)] if self.prepare.missing == "center" else []
+        if not all(np.array_equal(*pair) for pair in own):
+            raise ShareableError("fill, center or scale in the request differ from those that prepare states")
+        if self.guards is not None and "missing" in measured:
+            self._check_fill(numeric, ask.fill)
         with self._row_errors_logged():
             return self._set_preparation(joint)
 
@@ -156,10 +163,24 @@ class PrepareClient(KernelClient):
         self.preparation = preparation
         return Prepared(rows=len(positions), columns=X.shape[1])
 
-    def _check_refines(self, thresholds: FloatArray) -> None:
-        """Raise ShareableError unless thresholds divide, for each quantile, one bin of the previous thresholds.
+    def _check_fill(self, names: tuple[str, ...], fill: FloatArray) -> None:
+        """Raise ShareableError if a fill is far from a column's own values: it would single out rows without one."""
+        numbers = self._numbers(names)
+        empty = np.isnan(numbers)
+        for place in np.flatnonzero(empty.any(axis=0) & ~empty.all(axis=0)).tolist():
+            low, high = np.nanmin(numbers[:, place]), np.nanmax(numbers[:, place])
+            most = MOST_RANGES * (high - low or max(1.0, abs(high)))
+            if not low - most <= fill[place] <= high + most:
+                raise ShareableError(
+                    f"the fill of column {names[place]!r} is over {MOST_RANGES} times as far from its values at client "
+                    f"{self.client} as these are apart, so that rows without one would stand out (guard: cells)"
+                )
 
-        Otherwise a coordinator's thresholds could find every value of a small site's columns.
+    def _check_refines(self, thresholds: FloatArray) -> None:
+        """Raise ShareableError unless thresholds divide, for each quantile, one bin of the previous thresholds evenly.
+
+        `thresholds` (p, b): columns in the order of their names. Otherwise a coordinator's thresholds could find every
+        value of a small site's columns.
         """
         medians = thresholds.shape[1] == EDGES and self.prepare.missing == "median"
         quartiles = thresholds.shape[1] == len(QUARTILES) * EDGES and self.prepare.scale == "robust"
@@ -168,14 +189,16 @@ class PrepareClient(KernelClient):
             raise ShareableError(f"{got}, which no quantile of the run needs (guard: quantiles)")
         bins = MedianBins if medians else QuartileBins
         edges = thresholds.reshape(len(thresholds), -1, EDGES)
-        outside = (np.diff(edges) < 0).any(axis=-1)
+        low, high = edges[..., :1], edges[..., -1:]
+        even = low + (high - low) * np.linspace(0, 1, EDGES)
+        slack = 1e-9 * (high - low) + 8 * EPS * np.maximum(np.abs(low), np.abs(high))
+        outside = (low > high)[..., 0] | (np.abs(edges - even) > slack).any(axis=-1)
         if bins.known(self.memory):
             before = bins.load(self.memory).edges
-            low, high = edges[..., :1], edges[..., -1:]
             outside |= ~((before[..., :-1] <= low) & (high <= before[..., 1:])).any(axis=-1)
         if outside.any():
             wrong = f"the request's thresholds for client {self.client} do not divide a bin of the previous ones"
-            allowed = "one bin for each quantile, more finely from round to round (guard: quantiles)"
+            allowed = "one bin for each quantile, evenly, more finely from round to round (guard: quantiles)"
             raise ShareableError(f"{wrong}; allowed: {allowed}")
         bins(edges).save(self.memory)
 

@@ -143,6 +143,12 @@ class CountBelow(Request[CellsBelow]):
     names: tuple[str, ...]
     thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
 
+    @pydantic.model_validator(mode="after")
+    def _has_thresholds_for_each_column(self) -> "CountBelow":
+        if len(self.thresholds) != len(self.names):
+            raise ValueError(f"thresholds has {len(self.thresholds)} rows, but there are {len(self.names)} names")
+        return self
+
     def check_reply(self, reply: CellsBelow) -> None:
         """Check also that counts do not fall as thresholds rise."""
         super().check_reply(reply)
@@ -200,8 +206,9 @@ class TakePreparation(Request[Prepared]):
 
     A site cannot check that center and scale follow from all sites' sums, unless the options state them. A coordinator
     that chooses the scales can make one column count alone, and learns of that column what the method reveals of a
-    table with no other. `names`: of all columns, in their order. `flagged`: the columns that get an indicator column.
-    `fill`, `center`, `scale` (p,): see `fedkernel.data.Preparation`.
+    table with no other. One that chooses other fills in two runs learns from their difference of the filled rows alone,
+    if sums of products leave. `names`: of all columns, in their order. `flagged`: the columns that get an indicator
+    column. `fill`, `center`, `scale` (p,): see `fedkernel.data.Preparation`.
     """
 
     once = True

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.ground import EPS, AnyArray, FloatArray, InputError, ShareableError, row_blocks, value_object
-from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, is_sketched, moments_of_blocks
+from fedkernel.numerics import RBF, Kernel, Laplacian, Polynomial, fk_gamma, is_sketched, moments_of_blocks
 from fedkernel.protocol.client_state import State
 from fedkernel.protocol.forecast import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, share_text
 from fedkernel.protocol.messages import Request
@@ -27,6 +27,7 @@ from fedkernel.protocol.plan import Plan, PlannedRequest, planned_limit
 
 TOLERANCE = 1e-6  # tolerance for lengths, inner products and leverages of probe vectors
 _ROUNDING = 8.0  # rounding of unit vectors of n entries, in multiples of EPS sqrt(n)
+_ROW_ROUNDING = 8.0  # rounding of an entry, in multiples of EPS times its row's weight
 
 WIDEST, NARROWEST = 0.01, 50.0
 """Range of gamma, in multiples of the gamma by the mean distance between the site's rows.
@@ -36,6 +37,9 @@ a kernel value of exp(-25). The rules of `fedkernel.numerics.widths` come to (wi
 nine columns of Student's t with 2 degrees of freedom): the median 1 to 4.4; 0.2 medians, disKPCA's, 25 to 37 on
 standardised columns, 62 on wine and 111 on breast cancer as they are; sqrt(d) / 3, DKPCA's, 18 on standardised columns.
 """
+
+MOST_DEGREE = 5
+"""Largest degree of a polynomial kernel: sums of higher powers are all but those of the row farthest out."""
 
 
 @dataclass(frozen=True)
@@ -236,9 +240,22 @@ class Guards:
                 yield "lone_rows", f"{size}, {alone}; allowed: {allowed} (guard: sums)"
 
     def _check_width(
-        self, name: str, kernel: RBF | Laplacian, is_embedded: bool, X: Any, memory: MutableMapping[str, AnyArray]
+        self,
+        name: str,
+        kernel: RBF | Laplacian | Polynomial,
+        is_embedded: bool,
+        X: Any,
+        memory: MutableMapping[str, AnyArray],
     ) -> None:
-        """Raise ShareableError if a kernel's gamma is too large or, for random features, too small for the rows."""
+        """Raise ShareableError if a kernel's gamma is too large or, for random features, too small for the rows.
+
+        Of a polynomial kernel, if its degree is too large.
+        """
+        if isinstance(kernel, Polynomial):
+            if kernel.degree > MOST_DEGREE:
+                allowed = f"allowed: at most {MOST_DEGREE} (guard: widths)"
+                raise ShareableError(f"{name}.degree = {kernel.degree}, so that one row makes up a sum; {allowed}")
+            return
         if not WidthRange.known(memory):
             WidthRange(np.array(width_range(X))).save(memory)
         low, high = WidthRange.load(memory).gammas
@@ -281,23 +298,40 @@ def widen_span(probed: Probed, vectors: FloatArray) -> Probed:
     In the basis all vectors so far, each at length 1, have the coordinates ``core V^T`` for some V with orthonormal
     columns. Directions of singular values below `_ROUNDING` EPS sqrt(n) are dropped: but for rounding, the vectors lie
     in the others' span. A vector that differs from another by 1e-12 of its length adds a direction, as the difference
-    between the replies adds information.
+    between the replies adds information. So does a single vector that differs by less, but at some row by more than
+    rounding. Of a block of vectors those are dropped, since a search that ends moves some by so little.
     """
     columns = vectors.reshape(len(vectors), -1)
-    lengths = np.abs(columns).max(axis=0)  # squares of the entries may overflow
-    columns = columns[:, lengths > 0] / lengths[lengths > 0]
+    columns = _unit(columns[:, columns.any(axis=0)])
     if columns.shape[1] == 0:
         return probed
-    rest, known = columns / np.linalg.norm(columns, axis=0), np.zeros((probed.basis.shape[1], columns.shape[1]))
-    for _ in range(2):
-        inner = probed.basis.T @ rest
-        rest, known = rest - probed.basis @ inner, known + inner
+    rest, known = _off(probed.basis, columns)
+    least = _ROUNDING * EPS * math.sqrt(len(vectors))
+    if columns.shape[1] == 1 and float(np.linalg.norm(rest)) <= 2 * least:
+        rounding = EPS * (np.abs(columns[:, 0]) + np.linalg.norm(probed.basis, axis=1))
+        if (np.abs(rest[:, 0]) > _ROW_ROUNDING * rounding).any():
+            rest, known = _off(probed.basis, _unit(rest))
     Q, R = np.linalg.qr(rest)
     U, values, _ = np.linalg.svd(np.block([[probed.core, known], [np.zeros((len(R), len(probed.core))), R]]))
-    above, basis = values > _ROUNDING * EPS * math.sqrt(len(vectors)), np.hstack([probed.basis, Q])
+    above, basis = values > least, np.hstack([probed.basis, Q])
     if above.all():
         return Probed(basis, U * values, probed.draw)
     return Probed(basis @ U[:, : len(values)][:, above], np.diag(values[above]), probed.draw)
+
+
+def _unit(columns: FloatArray) -> FloatArray:
+    """Return columns (n, b) that are not 0 at length 1; squares of their entries may overflow, or be 0."""
+    columns = columns / np.abs(columns).max(axis=0, initial=0.0)
+    return np.asarray(columns / np.linalg.norm(columns, axis=0))
+
+
+def _off(basis: FloatArray, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the parts of columns (n, b) off an orthonormal basis (n, m), and their coordinates in it (m, b)."""
+    rest, known = columns, np.zeros((basis.shape[1], columns.shape[1]))
+    for _ in range(2):
+        inner = basis.T @ rest
+        rest, known = rest - basis @ inner, known + inner
+    return rest, known
 
 
 def width_range(X: Any) -> tuple[float, float]:
@@ -314,11 +348,11 @@ def width_range(X: Any) -> tuple[float, float]:
     return WIDEST * gamma, NARROWEST * gamma
 
 
-def _kernels(request: Request[Any]) -> Iterator[tuple[str, RBF | Laplacian, bool]]:
+def _kernels(request: Request[Any]) -> Iterator[tuple[str, RBF | Laplacian | Polynomial, bool]]:
     """Yield the kernels with a width in a request: path, kernel, and True for kernels of random features."""
     for name in type(request).model_fields:
         value = getattr(request, name)
         is_embedded = not isinstance(value, Kernel)
         kernel = getattr(value, "kernel", None) if is_embedded else value
-        if isinstance(kernel, RBF | Laplacian):
+        if isinstance(kernel, RBF | Laplacian | Polynomial):
             yield f"{name}.kernel" if is_embedded else name, kernel, is_embedded

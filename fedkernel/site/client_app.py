@@ -285,6 +285,9 @@ def _train(call: SiteCall) -> Answer:
             limits.request.seconds if limits else None, lambda: client.fit(arrays, call.config)
         )
         seconds = clock() - began
+    if limits is not None and call.site.gate is not None:  # fields that were left out have got their defaults
+        fields = client.request.model_dump(mode="json", exclude=set(client.request.shapes()))
+        call.site.gate.policy.check_request(fields)
     call.site.check_table(memory.table, call.run)  # the client may have read it block by block
     settled = isinstance(client, PrepareClient) and client.preparation is not None
     if isinstance(client, PrepareClient) and client.preparation is not None:

@@ -47,8 +47,8 @@ class TableRules(_Table):
     - `min_rows`: fewest rows from which an answer is computed.
     - `row_share`: least share of the site's rows that must be common to all sites, if rows are aligned.
     - `rows_apart`: rows added, and rows removed, between two runs: none, or at least so many. Otherwise the difference
-      of their answers would reveal these rows. Compared are ids (or positions) and contents, hashed under the site's
-      secret; runs with noise are not. 0: no limit.
+      of their answers would reveal these rows. Compared are ids (or positions) and contents, clipped as the run does
+      it, hashed under the site's secret; runs with noise are not. 0: no limit.
     - `columns`, `hidden`: patterns with ``*`` and ``?`` of columns that may be in the table, and of those never read.
     - `sha256`: hash of the only file that the policy is for.
     """

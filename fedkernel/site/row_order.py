@@ -1,7 +1,7 @@
 """Positions of the common rows in a site's table, and check of its rows against earlier runs."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ class _IdentityKey:
 @lru_cache(maxsize=1)
 def _all_contents(table: _IdentityKey, secret: bytes) -> Hashes:
     hashes = bytearray()  # a list of bytes would take three times the memory
-    for row in _raw_rows(table.X.raw) if isinstance(table.X, TableToPrepare) else _rows(table.X):
+    for row in _raw_rows(table.X.raw, table.X.prepare.clip) if isinstance(table.X, TableToPrepare) else _rows(table.X):
         hashes += _hash(row, secret)
     return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)
 
@@ -145,9 +145,9 @@ def _rows(X: TableLike) -> Iterator[bytes]:
                 yield b"".join(entry.tobytes() for entry in entries)
 
 
-def _raw_rows(raw: RawTable) -> Iterator[bytes]:
-    """Yield the bytes of each row of a raw table: its numbers, then its texts."""
-    columns = list(raw.columns.values())
+def _raw_rows(raw: RawTable, clip: Mapping[str, tuple[float, float]]) -> Iterator[bytes]:
+    """Yield the bytes of each row of a raw table: its numbers, clipped as in sums, then its texts."""
+    columns = [np.clip(column, *clip[name]) if name in clip else column for name, column in raw.columns.items()]
     numbers = np.column_stack([column for column in columns if column.dtype.kind == "f"] or [np.empty((raw.rows, 0))])
     texts = [column for column in columns if column.dtype.kind != "f"]
     for row, cells in zip(_numbers(numbers), zip(*texts, strict=True) if texts else [()] * raw.rows, strict=True):

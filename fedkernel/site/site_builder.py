@@ -23,6 +23,7 @@ from fedkernel.ground import (
     derive_key,
     ensure_writable_folder,
     load_class,
+    locked_folder,
     own_short_names,
     short_names,
 )
@@ -291,8 +292,9 @@ def _check_apart(  # noqa: PLR0917 - the last two are arguments of `Site.check_r
     """
     if least:
         values = row_contents(own.X, positions, secret)
-        check_rows_apart(folder, row_hashes(own.ids, key, positions, own.X.shape[0]), least, note=note)
-        return check_rows_apart(folder / "values", values, least, note=note, wording=VALUES_APART)
+        with locked_folder(folder):  # a SuperNode answers each message in a process of its own
+            check_rows_apart(folder, row_hashes(own.ids, key, positions, own.X.shape[0]), least, note=note)
+            return check_rows_apart(folder / "values", values, least, note=note, wording=VALUES_APART)
     return 0
 
 

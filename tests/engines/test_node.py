@@ -49,6 +49,27 @@ def test_a_site_goes_on_where_nobody_can_be_told_what_it_does():
     node.report("joined")
 
 
+def test_requests_of_a_server_that_does_not_wait_for_replies_take_no_more_memory_than_one():
+    node, queued = Node(app(), "a", {}, lambda text: None), []
+    node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=1 << 16))
+    node._reply = lambda request, context: Envelope(request.id, ())
+
+    def send():
+        for number in range(5):
+            node._queue_request(Envelope(f"{number:036d}", (bytes(30_000),)), "")
+            queued.append(number)
+
+    threads = [threading.Thread(target=act, daemon=True) for act in (send, node._compute)]
+    threads[0].start()
+    threads[0].join(0.5)
+    assert queued == [0, 1]
+    threads[1].start()
+    threads[0].join(5)
+    assert queued == [*range(5)]
+    node._tasks.put(None)
+    threads[1].join(5)
+
+
 @pytest.mark.parametrize("small", [0, grpc_node.SMALL_REQUEST])
 def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is_not_it(monkeypatch, small):
     node, computed = Node(app(), "a", {}, lambda text: None), []

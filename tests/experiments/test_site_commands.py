@@ -134,6 +134,8 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     site_session.review_study(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
     assert len(questions) == (3 if answer else 2)
     assert sentences[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else sentences[1:])
+    named = site_session.approved_runs(job, "ask", Policy(), place)
+    assert named == [run.id for run in study.runs if answer], "whose results a server's model may replace"
 
 
 def test_a_question_has_a_line_of_its_own_on_standard_output(monkeypatch, capsys):

@@ -192,6 +192,44 @@ def test_thresholds_of_a_coordinator_s_choice_tell_no_more_of_a_column_than_its_
             counted(unneeded, -8.0, 8.0)
 
 
+def test_thresholds_go_with_their_columns_in_any_order_and_divide_a_bin_evenly():
+    raw = RawTable({name: np.arange(40.0) for name in "ab"})
+
+    def ask(site, names, *ends):
+        edges = np.linspace(*np.transpose(ends), EDGES, axis=1)
+        return site.fit(*encode(CountBelow(names=tuple(names), thresholds=edges)))
+
+    def new_site():
+        return PrepareClient(raw, prepare=Prepare(missing="median"), guards=Guards(table_share=1000), memory={})
+
+    site = new_site()
+    ask(site, "ab", (0.0, 40.0), (-1e6, 1e6))
+    with pytest.raises(InputError, match="do not divide a bin of the previous ones"):
+        ask(site, "ba", (0.0, 1.0), (20.0, 30.0))
+    ask(site, "ba", (0.0, 1.0), (20.0, 20.5))
+    wide_last = np.append(np.linspace(0.0, 1.0, EDGES - 1), 40.0)
+    with pytest.raises(InputError, match=r"do not divide a bin of the previous ones; allowed: one bin .* evenly"):
+        new_site().fit(*encode(CountBelow(names=("a", "b"), thresholds=np.tile(wide_last, (2, 1)))))
+
+
+def test_no_more_counts_leave_than_there_are_columns():
+    """The counts of others would be what lay in the site's memory, such as sorted columns."""
+    with pytest.raises(ValueError, match="thresholds has 2 rows, but there are 1 names"):
+        CountBelow(names=("a",), thresholds=np.zeros((2, EDGES)))
+
+
+@pytest.mark.parametrize(("fill", "leaves"), [(39.0, True), (-300.0, True), (1e9, False), (-500.0, False)])
+def test_no_fill_makes_rows_without_a_value_stand_out(fill, leaves):
+    """In sums of products such a row would be all that is seen."""
+    site = guarded_site(np.where(np.arange(40) == 7, np.nan, np.arange(40.0)), missing="mean")
+    take = TakePreparation(names=("a",), fill=np.full(1, fill), center=np.zeros(1), scale=np.ones(1))
+    if leaves:
+        assert site.fit(*encode(take))[1] == 40
+    else:
+        with pytest.raises(InputError, match=r"the fill of column 'a' is over 10 times .* \(guard: cells\)"):
+            site.fit(*encode(take))
+
+
 @pytest.mark.parametrize(("min_rows", "fewest"), [(1, 5), (4, 5), (20, 20)])
 @pytest.mark.parametrize(("values", "leaves"), [("none", True), ("one", False), ("too few", False), ("enough", True)])
 def test_no_sum_leaves_that_is_about_a_few_cells(values, leaves, min_rows, fewest):

@@ -211,16 +211,20 @@ def test_one_row_more_changes_neither_an_answer_but_for_the_number_of_rows_nor_w
     np.testing.assert_array_equal(changed[1:] if kept and at else changed[: len(own)], own)
 
 
-def test_a_site_takes_no_numbers_but_the_stated_ones_and_with_noise_answers_nothing_about_cells():
-    raw = raw_table(patients()[0], "the table")
+@pytest.mark.parametrize("more", [{}, {"drift": "warn"}, {"missing": "median"}], ids=str)
+def test_a_site_takes_no_numbers_but_the_stated_ones_also_where_others_are_measured(more):
+    raw, prepare = raw_table(patients()[0], "the table"), Prepare(**STATED_OPTIONS | more)
     numeric = STATED.numeric_names(raw.names)
     center, scale = np.array([UNITS[name] for name in numeric]).T
-    for change in ({"center": center + 1}, {"scale": 2 * scale}, {"fill": 0 * center}):
-        site = PrepareClient(raw, prepare=STATED, guards=Guards(), memory={})
+    for change in ({"center": center + 1}, {"scale": 2 * scale}, *([{"fill": 0 * center}] * ("missing" not in more))):
+        site = PrepareClient(raw, prepare=prepare, guards=Guards(), memory={})
         request = TakePreparation(names=raw.names, **{"fill": center, "center": center, "scale": scale} | change)
         with pytest.raises(ShareableError, match="in the request differ from those that prepare states"):
             site.fit(*encode(request))
-    site = PrepareClient(raw, prepare=STATED, privacy=BOUND)
+
+
+def test_with_noise_a_site_answers_nothing_about_cells():
+    site = PrepareClient(raw_table(patients()[0], "the table"), prepare=STATED, privacy=BOUND)
     for request in PrepareClient.answers:
         if request is not TakePreparation:
             with pytest.raises(ShareableError, match="has no noise"):

@@ -11,9 +11,9 @@ from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import ADMMKPCA, DKPCA, Linear, VFedPCA, wire
+from fedkernel import ADMMKPCA, DKPCA, RBF, Linear, VFedPCA, once, wire
 from fedkernel.clients.diskpca import DrawUniformly, SketchPoints
-from fedkernel.clients.dkpca import FindLocalEigenpairs, LocalSpectrum
+from fedkernel.clients.dkpca import FindLocalEigenpairs, FindLocalProducts, LocalSpectrum
 from fedkernel.clients.vfedpca import Multiply
 from fedkernel.ground import InputError, RefusedError, derive_key
 from fedkernel.numerics import SubspaceEmbedding
@@ -316,3 +316,24 @@ def test_a_run_is_as_the_study_has_it(tmp_path):
     job = {"job": Job(runs=other, study=study).model_dump_json()}
     with pytest.raises(InputError, match=f"run 'trial' differs from the run in study {study.sha256[:12]}"):
         site_of_job(flower_internals.new_context(1, {"name": "north"}, job), {"run": "trial"})
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields"),
+    [
+        (FindLocalProducts(n_components=2), '{"n_components": 2}'),
+        (FindLocalEigenpairs(n_components=2, kernel=Linear()), '{"n_components": 2, "kernel": "linear"}'),
+    ],
+    ids=["left out", "named"],
+)
+def test_a_kernel_that_a_request_leaves_out_or_names_alone_is_held_to_the_policy(tmp_path, request_, fields):
+    """A request has its class's kernel then; the policy sees only what is written."""
+    plan, policy = (once(type(request_)),), "[study.kernels]\nrbf = {}\n"
+    target = target_of(tmp_path, DKPCA(2, RBF(gamma=0.1)), policy, plan=plan)
+    target.begin()
+    content = to_content(request_, {"run": target.run, "seed": target.seed, "round": 1, **target.header})
+    content["config"]["fields"] = fields
+    reply = target.app(Message(content, 1, "train"), target.context)
+    assert reply.has_error()
+    assert "a kernel of type 'linear' is not allowed (study.kernels)" in reply.error.reason
+    assert target.lines[-1].rule == "study.kernels"

@@ -14,13 +14,13 @@ from scipy.linalg import hadamard
 from test_consent import asked
 from test_gate import PATIENTS, WINE, nodes_of
 
-from fedkernel import RBF, Laplacian, Linear, ProtocolError
+from fedkernel import RBF, Laplacian, Linear, Polynomial, ProtocolError
 from fedkernel.clients.cell_sums import SumEmbeddedCells
 from fedkernel.clients.diskpca import DisKPCAClient, SketchPoints
 from fedkernel.clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
 from fedkernel.clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from fedkernel.clients.kmeans_base import Embedding, LocalCenters, SampleCoreset, SolveLocally
-from fedkernel.clients.landmark_base import TakeComponents, TakeLandmarks
+from fedkernel.clients.landmark_base import MultiplyKernel, TakeComponents, TakeLandmarks
 from fedkernel.clients.peer_vfedpca import NextBlock, PeerVectors
 from fedkernel.clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
@@ -88,12 +88,23 @@ def test_nor_may_flat_vectors_that_do_so_together():
     assert "a combination has 0.81" in refusal(site, Multiply(block=block[:, 12:13]))
 
 
-@pytest.mark.parametrize("apart", [0.5, 1e-4, 1e-8, 1e-12])
+@pytest.mark.parametrize("apart", [0.5, 1e-4, 1e-8, 1e-12, 1e-14, 1e-15])
 def test_nor_the_difference_of_two(apart):
     site, first = guarded(), flat(1)
     asked(site, Multiply(block=first))
     second = first + apart * ROW[:, None]
     assert "singles out a row" in refusal(site, Multiply(block=second / np.linalg.norm(second)))
+
+
+@pytest.mark.parametrize("first", [flat(1)[:, 0], np.eye(N)[:2].sum(axis=0) / 2], ids=["all rows", "two rows"])
+def test_nor_a_difference_beside_which_their_other_parts_cancel_to_the_last_bit(first):
+    """Of sums so small that rounding hides little of such a difference."""
+    ask = lambda vector: SumFeatures(features=FEATURES, t=1, vector=vector)  # noqa: E731
+    for apart in (2e-14, 5e-15, 1e-15):
+        site = guarded(FKKMeansClient)
+        asked(site, ask(first))
+        asked(site, ask(first))
+        assert "singles out a row" in refusal(site, ask(first + apart * ROW))
 
 
 def test_what_other_requests_have_asked_counts_once_and_all_together_span_no_more_than_a_half_of_the_rows():
@@ -269,6 +280,19 @@ def test_a_width_at_which_rows_stand_alone_or_features_are_linear_is_refused(kin
     assert text.endswith("(guard: widths)")
     # a kernel itself may be wide
     asked(guarded(DKPCAClient), FindLocalEigenpairs(kernel=RBF(gamma=1e-9), n_components=3))
+
+
+def test_a_polynomial_whose_sums_are_those_of_one_row_is_refused():
+    kernel = {"kernel": Polynomial(degree=100, gamma=0.1), "precision": "float64", "tol": 0.0}
+    ask = MultiplyKernel(**CarriesRows.of(TABLE[:2]), before=0, **kernel)
+    total, _, _ = asked(DisKPCAClient(TABLE), ask)
+    values = (0.1 * TABLE @ TABLE[0] + 1) ** 200
+    assert values.max() > 0.99 * total[0][0]
+    text = refusal(guarded(DisKPCAClient), ask)
+    assert (
+        text == "MultiplyKernel.kernel.degree = 100, so that one row makes up a sum; allowed: at most 5 (guard: widths)"
+    )
+    asked(guarded(DisKPCAClient), ask.model_copy(update={"kernel": Polynomial(degree=5, gamma=0.1)}))
 
 
 def test_new_rows_and_the_result_are_measured_once():

@@ -3,7 +3,11 @@
 import hashlib
 import hmac
 import logging
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import named_sites
 import numpy as np
@@ -18,8 +22,9 @@ from fedkernel.data import Prepare, RawTable
 from fedkernel.preparing import TableToPrepare
 from fedkernel.run import common_rows, row_matching
 from fedkernel.run.row_matching import check_same_columns
-from fedkernel.site import find_rows
+from fedkernel.site import find_rows, row_order
 from fedkernel.site.row_order import check_rows_apart, read_key, row_contents, row_hashes
+from fedkernel.site.site_builder import _check_apart
 from fedkernel.wire import HASH_BYTES, flower_internals, hash_ids, to_content
 
 
@@ -272,6 +277,39 @@ def test_the_content_of_a_row_is_known_again_wherever_it_stands(tmp_path):
     full, changed = (sparse.csr_array(entries) for entries in (X, np.where(X == 5, 6, X)))
     same = [a.tobytes() == b.tobytes() for a, b in zip(*(row_contents(x, None, KEY) for x in (full, changed)))]  # noqa: B905
     assert same == [True, False, True, True]
+
+
+def test_a_clip_that_changes_a_row_s_value_makes_it_another_row():
+    """The difference of sums with two clips is about the rows between these alone."""
+    sheet = RawTable({"age": np.arange(40.0), "crp": np.arange(40.0)})
+    contents = [
+        set(map(bytes, row_contents(TableToPrepare(sheet, Prepare(clip={"age": (0.0, most)})), None, KEY)))
+        for most in (100.0, 90.0, 38.5)
+    ]
+    assert contents[0] == contents[1]
+    assert len(contents[0] - contents[2]) == 1
+
+
+def test_first_replies_of_two_runs_at_once_are_compared_with_each_other(tmp_path, monkeypatch):
+    """As at a SuperNode, which answers each message in a process of its own."""
+    passed, write = [], row_order.write_atomic
+
+    def write_late(*arguments):
+        time.sleep(0.2)
+        write(*arguments)
+
+    def begin(rows):
+        with suppress(InputError):
+            _check_apart(SimpleNamespace(X=TABLE[:rows], ids=None), b"", KEY, tmp_path / "rows", 20, None, True)
+            passed.append(rows)
+
+    monkeypatch.setattr(row_order, "write_atomic", write_late)
+    threads = [threading.Thread(target=begin, args=(rows,)) for rows in (40, 39)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(passed) == 1
 
 
 def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not(tmp_path):

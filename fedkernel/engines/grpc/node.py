@@ -45,6 +45,7 @@ _UNTRUSTED = {
     "Hostname Verification": "its certificate is for a different host",
 }
 MOST_REMEMBERED_IDS = 64  # number of remembered request ids, for recognising repeated requests
+LEAST_WEIGHT = 1 << 12  # bytes that the smallest queued request counts for
 SMALL_REQUEST = 1 << 16  # largest bytes of a request that is kept for comparison; of a larger one, the digest is kept
 OUTBOX_SECONDS = 10.0  # longest wait for the outbox's writer at the process's end, in seconds
 CLOSINGS = 5  # number of consecutive connections closed without a reason after which the site gives up
@@ -85,6 +86,8 @@ class Node:
         self._welcomed = self.ended = False
         # shared by the stream's thread and the computing thread
         self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._queued_bytes = 0
         self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
         self._received_ids: deque[str] = deque(maxlen=MOST_REMEMBERED_IDS)
         self._last_reply = Envelope("", ())
@@ -235,7 +238,7 @@ class Node:
             raise FrameError(str(error)) from None
         self.report(f"the work: {printable(job.work)}")
         self.work = job
-        self._tasks.put(job)
+        self._put(job)
 
     def _queue_request(self, request: Envelope, file: str) -> None:
         """Queue a request; send a repeated request's reply again; store an announced file."""
@@ -245,17 +248,34 @@ class Node:
         if self._context is None:
             raise FrameError("it sent a request before its welcome")
         with self._lock:
-            if request.id == self._last_reply.id and self._outbox is not None:
+            if is_answered := request.id == self._last_reply.id and self._outbox is not None:
                 self._outbox.put(self._last_reply)
-            elif request.id not in self._received_ids:
-                self._received_ids.append(request.id)
-                self._tasks.put((request, self._context))
+            if is_answered or request.id in self._received_ids:
+                return
+            self._received_ids.append(request.id)
+        self._put((request, self._context))
+
+    def _put(self, task: Job | tuple[Envelope, Context]) -> None:
+        """Queue a request once the waiting ones fit into a message's limit, or a job once none waits.
+
+        Until then no frame is read: else a server that does not wait for replies would fill this process's memory.
+        """
+        size = _weight(task)
+        with self._room:
+            self._room.wait_for(
+                lambda: self._tasks.empty() or self._broken or 0 < size <= self._limit - self._queued_bytes
+            )
+            self._queued_bytes += size
+            self._tasks.put(task)
 
     def _compute(self, outbox_lock: AbstractContextManager[Any] = nullcontext()) -> None:  # noqa: B008 - has no state
         """Answer queued requests one by one, with `outbox_lock` held while the outbox is used; errors end `serve`."""
         set_write_context(outbox_lock)
         try:
             while (task := self._tasks.get()) is not None:
+                with self._room:
+                    self._queued_bytes -= _weight(task)
+                    self._room.notify()
                 if isinstance(task, Job):
                     self._review(task)
                     continue
@@ -265,8 +285,9 @@ class Node:
                     if self._outbox is not None:
                         self._outbox.put(reply)
         except BaseException as error:
-            with self._lock:
+            with self._room:
                 self._broken = error
+                self._room.notify()
                 if self._call is not None:
                     self._call.cancel()
 
@@ -323,6 +344,11 @@ class Node:
         runs = () if self.work is None or not message.has_content() else self.work.runs
         config = message.content.config_records.get("config", ConfigRecord()) if runs else ConfigRecord()
         return next((run.key for run in runs if run.id == config.get("run")), "")
+
+
+def _weight(task: Job | tuple[Envelope, Context]) -> int:
+    """Return the bytes of memory that a queued request counts for; 0 for a job, which waits alone."""
+    return max(task[0].size, LEAST_WEIGHT) if isinstance(task, tuple) else 0
 
 
 def _request_name(message: Message) -> str:
