@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         share_text,
         whole_table_text,
     )
-    from fedkernel.protocol.guards import Guards, known_requests
+    from fedkernel.protocol.guards import Guards, blocks_of, known_requests
     from fedkernel.protocol.lanczos_rounds import distributed_lanczos
     from fedkernel.protocol.messages import (
         MAX_NUMBER,

@@ -28,7 +28,7 @@ class AtMost:
     number: float
 
 
-class PlannedRequest(pydantic.BaseModel):
+class PlannedRequest(pydantic.BaseModel, extra="forbid", frozen=True):
     """Planned request: its class, its fixed or bounded parameters, and the facts that its reply reveals.
 
     - `request`, `reply`: their classes.
@@ -41,8 +41,6 @@ class PlannedRequest(pydantic.BaseModel):
     - `seeded`: the answer depends on numbers that the site draws from the run's seed.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
     request: str
     fields: dict[str, Any] = {}
     sizes: dict[str, tuple[int | None, ...]] = {}
@@ -54,10 +52,8 @@ class PlannedRequest(pydantic.BaseModel):
     posts: dict[str, str] = {}
 
 
-class Step(pydantic.BaseModel):
+class Step(pydantic.BaseModel, extra="forbid", frozen=True):
     """Step of requests, each at most `times`; `instead_of`: number of the next steps that it replaces."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     requests: Annotated[tuple[PlannedRequest, ...], FailFast(), Field(min_length=1)]
     times: Annotated[int, Field(ge=1)] = 1
