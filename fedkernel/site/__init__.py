@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedkernel.site.resource_limits import within_seconds
     from fedkernel.site.result_files import MOST_CSV_COLUMNS, RunRows
     from fedkernel.site.row_order import find_rows
-    from fedkernel.site.simulated_sites import raw_shard, simulated_partition, simulated_raw
+    from fedkernel.site.simulated_sites import simulated_partition, simulated_raw
     from fedkernel.site.site_builder import allowed, site_of_job
     from fedkernel.site.site_setup import FindSite, Site, logged
     from fedkernel.site.study_check import verdicts

@@ -9,29 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data import RawTable, TableLike, as_table, file_errors
-from fedkernel.ground import (
-    AnyArray,
-    InputError,
-    Positions,
-    ProtocolError,
-    ShareableError,
-    load_npy,
-    read_secret,
-    row_blocks,
-    write_atomic,
-)
+from fedkernel.data import RawTable, TableLike, as_table
+from fedkernel.ground import AnyArray, Positions, ProtocolError, ShareableError, load_npy, write_atomic
 from fedkernel.preparing import TableToPrepare
+from fedkernel.protocol import blocks_of
 from fedkernel.wire import HASH_BYTES, Hashes, are_hashes, as_keys, hash_ids
-
-
-def read_key(path: str) -> bytes:
-    """Read the key for id hashes that sites share; InputError if it is missing or shorter than 16 bytes."""
-    with file_errors(path, "a file with the sites' key"):
-        key = read_secret(Path(path).expanduser()).strip()
-    if len(key) < HASH_BYTES:
-        raise InputError(f"the key in {path} has {len(key)} bytes; allowed: at least {HASH_BYTES}")
-    return key
 
 
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
@@ -134,9 +116,7 @@ def _hash(content: bytes, secret: bytes) -> bytes:
 
 def _rows(X: TableLike) -> Iterator[bytes]:
     """Yield the bytes of each row of a numeric table; of sparse rows, column indices and entries."""
-    table = as_table(X, "the table")
-    for place in row_blocks(table.shape[0]):
-        block = table.block(place.start, place.stop)
+    for block in blocks_of(as_table(X, "the table")):
         if isinstance(block, np.ndarray):
             yield from _numbers(block)
         else:

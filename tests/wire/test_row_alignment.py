@@ -19,7 +19,8 @@ from fedkernel.preparing import TableToPrepare
 from fedkernel.run import common_rows, row_matching
 from fedkernel.run.row_matching import check_same_columns
 from fedkernel.site import find_rows
-from fedkernel.site.row_order import check_rows_apart, read_key, row_contents, row_hashes
+from fedkernel.site.keys import read_key
+from fedkernel.site.row_order import check_rows_apart, row_contents, row_hashes
 from fedkernel.wire import HASH_BYTES, flower_internals, hash_ids, to_content
 
 
