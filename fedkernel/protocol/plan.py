@@ -6,7 +6,7 @@ It is plain data: a strategy writes it, and an approving site checks requests ag
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -253,13 +253,11 @@ def _difference(
     return ""
 
 
-def _fixed_fields(path: str, planned: Mapping[str, Any], fields: Mapping[str, Any]) -> Sequence[tuple[str, Any, Any]]:
-    """Return the planned and the actual value of each fixed parameter, by dotted name."""
-    pairs: list[tuple[str, Any, Any]] = []
+def _fixed_fields(path: str, planned: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the planned and the actual value of each fixed parameter, by dotted name."""
     for name, value in planned.items():
         where, there = f"{path}{name}", fields.get(name)
         if isinstance(value, Mapping) and value.keys() != {AT_MOST} and isinstance(there, Mapping):
-            pairs += _fixed_fields(f"{where}.", value, there)
+            yield from _fixed_fields(f"{where}.", value, there)
         else:
-            pairs.append((where, value, there))
-    return pairs
+            yield where, value, there

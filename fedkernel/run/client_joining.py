@@ -228,12 +228,12 @@ class _JoiningExchange:
                 reason if _is_engine_error(reply_of[node]) else f"{self.pair}, {doing}: {nodes[node]}: {reason}"
                 for node, reason in failures.items()
             )
-            if all(reply_of[node].has_error() and reply_of[node].error.code == wire.DISCONNECTED for node in failures):
+            codes = {reply_of[node].error.code if reply_of[node].has_error() else None for node in failures}
+            if codes == {wire.DISCONNECTED}:
                 first, *others = failures
                 cause = f"{self.pair}, {doing}: {failures[first]}"
                 raise QuorumError.of(cause, [nodes[node] for node in others], needs).at(failures)
-            codes = [reply_of[node].error.code for node in failures if reply_of[node].has_error()]
-            mendable = all(code == wire.UNFIT_TABLE for code in codes)
+            mendable = codes <= {wire.UNFIT_TABLE, None}
             raise ProtocolError(causes[0] + and_more(len(causes) - 1)).at(failures, mendable=mendable)
         return {node: reply.content for node, reply in reply_of.items()}
 
