@@ -1,6 +1,7 @@
 """Engines that execute jobs: all run the same Flower apps and give the same numbers."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,9 @@ A failed run is yielded if the job goes on after failures, else raised.
 """
 
 
-def _engine(name: str) -> Engine:
-    def run_job(job: "Job") -> "Iterator[str | FailedRun]":
-        engine: Engine = import_module(f"fedkernel.engines.{name}").run_job  # unused engines are not imported
-        return engine(job)
-
-    return run_job
+def _run_job(name: str, job: "Job") -> "Iterator[str | FailedRun]":
+    engine: Engine = import_module(f"fedkernel.engines.{name}").run_job  # unused engines are not imported
+    return engine(job)
 
 
-ENGINES = {name: _engine(name) for name in ("local", "ray", "grpc", "superlink")}
+ENGINES: dict[str, Engine] = {name: partial(_run_job, name) for name in ("local", "ray", "grpc", "superlink")}

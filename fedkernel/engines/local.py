@@ -5,17 +5,15 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
-from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.app_execution import answer, carry_out
 from fedkernel.ground import ProtocolError, blas_threads, openmp_threads, quoted, reserve_core
 from fedkernel.protocol import KernelClient
 from fedkernel.run import FailedRun, MessageGrid, Serialise
-from fedkernel.site import FindSite, Site, apply_changes, changes_of, copy_state, site_of_job
+from fedkernel.site import FindSite, apply_changes, changes_of, copy_state, site_of_job
 from fedkernel.site.client_app import client_app
 from fedkernel.wire import INVALID_REPLY, Job, RunSpec, flower_internals
 
@@ -90,14 +88,13 @@ class LocalGrid(MessageGrid):
                 self._locks[node].release()
         return b"".join(flower_internals.content_to_parts(changes))
 
-    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Restore the clients' memory from checkpoints; return an empty text, since every run can resume."""
+    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> None:
+        """Restore the clients' memory from checkpoints."""
         for checkpoint in checkpoints:
             for place, record in flower_internals.content_from_bytes(checkpoint).items():
                 node, _, name = place.partition(" ")
                 apply_changes(self._contexts[int(node)].state, name, record)
         self._noted = {node: copy_state(context.state) for node, context in self._contexts.items()}
-        return ""
 
     def _post(self, message: Message, message_id: str, serialise: Serialise) -> None:
         self._tasks.put((message_id, b"".join(serialise()) if self._serialised else message))
@@ -139,24 +136,14 @@ def sites_here(
     An error in a client's code keeps its text, and its traceback as cause: nothing has to be hidden in one process.
     """
     failures: dict[str, Exception] = {}
-    sites: dict[int, tuple[Site, Site]] = {}  # by node: the last site, without and with `outline`
 
-    def outline(error: Exception) -> str:
+    def describe(error: Exception) -> str:
         text = quoted(f"{type(error).__name__}: {error}")[1:-1]  # as quoted
         failures.setdefault(text, error)
         return text
 
-    def outspoken_site(context: Context, config: Mapping[str, Any]) -> Site:
-        site = find_site(context, config)
-        before, outspoken = sites.get(context.node_id, (None, site))
-        if before is not site:
-            outspoken = replace(site, outline=outline)
-            sites[context.node_id] = site, outspoken
-        return outspoken
-
-    app = client_app(pairs, outspoken_site)
-    options: dict[str, Any] = {"threads": threads, "run_config": run_config, "serialised": serialised}
-    with LocalGrid(app, clients=clients, **options) as grid:
+    app = client_app(pairs, find_site, describe)
+    with LocalGrid(app, clients=clients, threads=threads, run_config=run_config, serialised=serialised) as grid:
         try:
             yield grid
         except ProtocolError as error:

@@ -69,7 +69,7 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
         if (out / waiting[0] / "result.json").exists():
             yield waiting.pop(0)
         elif (failure := out / waiting[0] / "error.json").exists():
-            yield FailedRun.from_table(waiting.pop(0), json.loads(failure.read_text()))
+            yield FailedRun(waiting.pop(0), **json.loads(failure.read_text()))
         elif (out / "error.json").exists():
             raise cause(json.loads((out / "error.json").read_text()))
         elif ended:

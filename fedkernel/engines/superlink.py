@@ -56,7 +56,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
                         if parcel.run in waiting:
                             waiting.remove(parcel.run)
                             if parcel.error:
-                                yield FailedRun.from_table(parcel.run, parcel.error)
+                                yield FailedRun(parcel.run, parcel.error["kind"], parcel.error["text"])
                                 continue
                             result_transport.unpack_result(parcel, out / parcel.run)
                             yield parcel.run

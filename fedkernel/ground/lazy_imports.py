@@ -41,4 +41,5 @@ def modules_by_name(package: ModuleType) -> dict[str, str]:
         tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
     blocks = (node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imports = (node for block in blocks for node in block if isinstance(node, ast.ImportFrom))
-    return {name.name: str(node.module) for node in imports for name in node.names}
+    prefix = f"{package.__name__}."  # of a relative import, whose level is 1
+    return {name.name: f"{prefix * node.level}{node.module}" for node in imports for name in node.names}

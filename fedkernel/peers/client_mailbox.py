@@ -13,26 +13,18 @@ The coordinator forwards letters, and decides the graph, the rounds and the requ
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from fedkernel.ground import LetterError, ProtocolError
 from fedkernel.peers.agreed_keys import READ, WRITTEN, ClientMemory, SharedKeys
-from fedkernel.peers.letters import (
-    CarriesLetters,
-    Letter,
-    LetterT,
-    Sealed,
-    letter_from_bytes,
-    letter_to_bytes,
-    pack,
-    sealed_in,
-)
+from fedkernel.peers.letters import CarriesLetters, Letter, LetterT, Sealed, letter_from_bytes, letter_to_bytes, pack
 from fedkernel.peers.sealing import Header, seal, unseal
 from fedkernel.protocol import Reply, Request
 
 
+@dataclass
 class Mailbox:
     """Mailbox of a client for one round: letters that the request delivers, and letters that leave with the reply.
 
@@ -40,22 +32,14 @@ class Mailbox:
     unchanged. `check_consent`: called with a letter's description and its unchanged rows; raises if they may not leave.
     """
 
-    def __init__(
-        self,
-        where: str,
-        *,
-        client: int,
-        run: str,
-        round_number: int,
-        memory: ClientMemory,
-        check_consent: Callable[[str, int], object] = lambda letter, rows: None,
-    ) -> None:
-        self._where = where
-        self._client = client
-        self.run = run
-        self._round = round_number
-        self._memory = memory
-        self._check_consent = check_consent
+    where: str
+    client: int
+    run: str
+    round_number: int
+    memory: ClientMemory
+    check_consent: Callable[[str, int], object]
+
+    def __post_init__(self) -> None:
         self._written: dict[int, bytes] = {}
         self._last: tuple[Letter | None, bytes] = None, b""
         self._read = False
@@ -74,13 +58,13 @@ class Mailbox:
     @cached_property
     def _shared(self) -> SharedKeys:
         """Keys shared with the peers; their counts are this round's until `send` saves them."""
-        shared = SharedKeys.load(self._memory)
+        shared = SharedKeys.load(self.memory)
         return replace(shared, counts=shared.counts.copy())
 
     @cached_property
     def neighbours(self) -> tuple[int, ...]:
         """Peers with agreed keys before this round, in order."""
-        return tuple(self._shared.peers.tolist()) if SharedKeys.known(self._memory) else ()
+        return tuple(self._shared.peers.tolist()) if SharedKeys.known(self.memory) else ()
 
     def write(self, peer: int, letter: Letter) -> None:
         """Seal a letter to a peer; it leaves with the reply.
@@ -91,8 +75,8 @@ class Mailbox:
         place = self._place(peer)
         if peer in self._written:
             raise self.error(f"a second letter to client {peer} in one round; allowed: one letter per round")
-        self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
-        header = Header(self._client, peer, self._round, int(self._shared.counts[place, WRITTEN]))
+        self.check_consent(f"{self.where}: a letter to client {peer}", letter.disclosed)
+        header = Header(self.client, peer, self.round_number, int(self._shared.counts[place, WRITTEN]))
         self._shared.counts[place, WRITTEN] += 1
         if letter is not self._last[0]:  # a letter to all neighbours is serialised once
             self._last = letter, letter_to_bytes(letter)
@@ -110,13 +94,13 @@ class Mailbox:
         Raises ProtocolError if it cannot carry letters, or if received ones were not read: the next ones would be taken
         for these.
         """
-        if sealed_in(ask) and not self._read:
+        if isinstance(ask, CarriesLetters) and ask.sealed and not self._read:
             raise self.error(f"letters came with {type(ask).__name__}, but were not read")
         if self._written and not isinstance(reply, CarriesLetters):
             raise self.error(f"letters were written, but a {type(reply).__name__} cannot carry any")
         if self._written or (self._read and self.neighbours):
             # Before anything leaves, so that no two sent letters have the same number.
-            self._shared.save(self._memory)
+            self._shared.save(self.memory)
         if not self._written:
             return reply
         return reply.model_copy(update={"letters": pack([self._written[peer] for peer in sorted(self._written)])})
@@ -142,7 +126,7 @@ class Mailbox:
                 raise self.refusal(sender, "a second one came with it")
             letter_of[sender] = sealed
         if missing := [peer for peer in expected if peer not in letter_of]:
-            raise LetterError(f"{self._where}: the expected letter from client {missing[0]} is missing")
+            raise LetterError(f"{self.where}: the expected letter from client {missing[0]} is missing")
         if isinstance(ask, Request):
             sizes = ask.known_dimensions() | sizes
         letters = []
@@ -159,24 +143,24 @@ class Mailbox:
 
     def error(self, text: str) -> ProtocolError:
         """Return an error whose text begins with pair, round and client."""
-        return ProtocolError(f"{self._where}: {text}")
+        return ProtocolError(f"{self.where}: {text}")
 
     def refusal(self, sender: int, reason: str) -> LetterError:
         """Return the error for a refused letter of a peer, with the reason."""
-        return LetterError(f"{self._where}: the letter of client {sender} is refused: {reason}")
+        return LetterError(f"{self.where}: the letter of client {sender} is refused: {reason}")
 
     def _open(self, sealed: Sealed, kind: type[LetterT]) -> LetterT:
         header, place = sealed.header, self._place(sealed.header.sender)
         due = int(self._shared.counts[place, READ])
-        if header.receiver != self._client:
+        if header.receiver != self.client:
             raise ProtocolError(f"it is for client {header.receiver}")
         if header.sequence < due:
             raise ProtocolError(f"its letter {header.sequence}, of round {header.round}, was read before")
         if header.sequence > due:
             missing = "was dropped or held back" + ("" if due else ", or this site was restarted without its keys")
             raise ProtocolError(f"it is letter {header.sequence}, but letter {due} is due: that one {missing}")
-        if header.round != self._round - 1:
-            raise ProtocolError(f"it is of round {header.round}, but letters of round {self._round - 1} are due")
+        if header.round != self.round_number - 1:
+            raise ProtocolError(f"it is of round {header.round}, but letters of round {self.round_number - 1} are due")
         content = unseal(self._shared.keys[place, READ].tobytes(), self.run, sealed.letter)
         self._contents.append(content)
         return letter_from_bytes(kind, content)

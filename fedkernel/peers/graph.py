@@ -18,7 +18,6 @@ graph of networkx.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
 from xml.etree.ElementTree import ParseError
 
@@ -32,19 +31,14 @@ Neighbours: TypeAlias = Sequence[Sequence[int]]
 """Neighbours of each node, in order, without the node itself."""
 
 # a parameter ignored by its kind is refused: recorded with the run, it would mislead readers
-_USED_BY: Mapping[str, str] = MappingProxyType(
-    {
-        "neighbors": "ring",
-        "rows": "grid",
-        "columns": "grid",
-        "radius": "random-geometric",
-        "seed": "random-geometric",
-        "edges": "edges",
-        "path": "file",
-    }
-)
-_NEEDED: Mapping[str, str] = MappingProxyType({"random-geometric": "radius", "edges": "edges", "file": "path"})
-_DAMAGED = (ParseError, KeyError, OSError, TypeError, ValueError)
+_PARAMETERS = {
+    "ring": ("neighbors",),
+    "grid": ("rows", "columns"),
+    "random-geometric": ("radius", "seed"),
+    "edges": ("edges",),
+    "file": ("path",),
+}
+_NEEDED = {"random-geometric": "radius", "edges": "edges", "file": "path"}
 
 
 @value_object()
@@ -67,9 +61,9 @@ class Topology:
 
     def __post_init__(self) -> None:
         """Refuse parameters of other kinds, and kinds without the parameter that they need."""
-        for name, kind in _USED_BY.items():
-            if getattr(self, name) is not None and self.kind != kind:
-                raise InputError(f"{name} belongs to kind = {kind!r}, but kind = {self.kind!r}")
+        for kind, names in _PARAMETERS.items():
+            if kind != self.kind and (others := [name for name in names if getattr(self, name) is not None]):
+                raise InputError(f"{others[0]} belongs to kind = {kind!r}, but kind = {self.kind!r}")
         needed = _NEEDED.get(self.kind)
         if needed and getattr(self, needed) is None:
             raise InputError(f"kind = {self.kind!r} needs {needed}")
@@ -182,7 +176,6 @@ def _make(spec: Topology, n: int) -> Any:
 
 
 def _sides(spec: Topology, n: int) -> tuple[int, int]:
-    """Return the rows and columns of a grid of n nodes."""
     if spec.columns is not None:
         rows = spec.rows or n // spec.columns
     else:
@@ -195,14 +188,13 @@ def _sides(spec: Topology, n: int) -> tuple[int, int]:
 
 
 def _read(path: str) -> Any:
-    """Read a graph from a file."""
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     try:
         return nx.read_graphml(path, node_type=int) if path.lower().endswith(".graphml") else _edge_list(path)
     except FileNotFoundError:
         raise InputError(f"there is no graph file {path}") from None
-    except (nx.NetworkXException, *_DAMAGED) as error:
+    except (nx.NetworkXException, ParseError, KeyError, OSError, TypeError, ValueError) as error:
         kind = f"graph of numbered nodes, .graphml or edge list ({type(error).__name__})"
         raise InputError(f"{path} is damaged or is no {kind}") from None
 

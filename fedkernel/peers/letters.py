@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from math import prod
-from typing import Annotated, Any, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -27,7 +27,7 @@ import pydantic
 
 from fedkernel.ground import ProtocolError, explain
 from fedkernel.peers.sealing import HEADER_BYTES, TAG_BYTES, Header
-from fedkernel.protocol import Message, MessageT, Protocol, Reply, ReplyT, Request, Shape, to_each
+from fedkernel.protocol import Message, Protocol, Reply, ReplyT, Request, Shape, to_each
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -156,12 +156,6 @@ class CarriesLetters(Message):
         """Sealed letters with their readable headers."""
         return tuple(unpack(self.letters))
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy of the message, perhaps with other letters, without the cached `sealed`."""
-        copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop("sealed", None)
-        return copy
-
     @property
     def floats(self) -> int:
         """Number of floats in the arrays, including those in sealed letters."""
@@ -215,15 +209,10 @@ class Mail:
 
     def to_each(self, requests: Mapping[int, Request[ReplyT]], **values: float) -> Protocol[list[ReplyT]]:
         """Send clients their own requests, each with its letters; replies come in the requests' order."""
-        due = self._due
-        replies = yield from to_each(
-            {client: _delivering(request, due.get(client)) for client, request in requests.items()}, **values
-        )
+        delivering = dict(requests)
+        for client, letters in self._due.items():
+            if client in requests and isinstance(request := requests[client], CarriesLetters):
+                delivering[client] = request.model_copy(update={"letters": letters})
+        replies = yield from to_each(delivering, **values)
         self._due = sort_mail(replies)
         return replies
-
-
-def _delivering(request: MessageT, letters: Bytes | None) -> MessageT:
-    if letters is None or not isinstance(request, CarriesLetters):
-        return request
-    return request.model_copy(update={"letters": letters})

@@ -73,8 +73,5 @@ class PeerClient(KernelClient):
         if not isinstance(number := config.get("round"), int):
             raise ProtocolError(f"{where}: round is required, since letters are bound to it")
         run = str(config.get("run", ""))
-        consent = self._check_consent
-        self.mail = Mailbox(
-            where, client=self.client, run=run, round_number=number, memory=self.memory, check_consent=consent
-        )
+        self.mail = Mailbox(where, self.client, run, number, self.memory, self._check_consent)
         return self.mail.send(request, super()._respond(answer, request, config))

@@ -53,8 +53,6 @@ _SIGNING = b"fedkernel receipts 1: Ed25519 HKDF-SHA256"
 
 Peer = TypeVar("Peer", int, str)
 
-_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
-
 
 @dataclass(frozen=True)
 class KeyPair:
@@ -123,7 +121,7 @@ def fingerprint(public: bytes) -> str:
 def check_pins(pins: Mapping[Peer, str]) -> dict[Peer, str]:
     """Return the pinned fingerprints by client; InputError if one is malformed."""
     for client, pin in pins.items():
-        if not _FINGERPRINT.fullmatch(pin):
+        if not re.fullmatch("[0-9a-f]{32}", pin):
             raise InputError(f"the pin of client {client} is {pin!r}, but a fingerprint is 32 digits from 0-9a-f")
     return dict(pins)
 

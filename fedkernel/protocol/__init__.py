@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.protocol.client import Answers, KernelClient
-    from fedkernel.protocol.client_state import CACHE_PREFIX, State
-    from fedkernel.protocol.constraints import (
+    from .client import Answers, KernelClient
+    from .client_state import CACHE_PREFIX, State
+    from .constraints import (
         MAX_COORDINATE,
         MAX_ENTRY,
         MAX_ENTRY_RATIO,
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         check_share,
         lost_to_rounding,
     )
-    from fedkernel.protocol.encoding import WIRE_VERSION, ConfigValue, Scalar, decode, encode, wire_of
-    from fedkernel.protocol.forecast import (
+    from .encoding import WIRE_VERSION, ConfigValue, Scalar, decode, encode, wire_of
+    from .forecast import (
         FLOAT,
         LIMIT_ADVICE,
         TABLE_SHARE,
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
         share_text,
         whole_table_text,
     )
-    from fedkernel.protocol.guards import Guards, known_requests
-    from fedkernel.protocol.lanczos_rounds import distributed_lanczos
-    from fedkernel.protocol.messages import (
+    from .guards import Guards, blocks_of, known_requests
+    from .lanczos_rounds import distributed_lanczos
+    from .messages import (
         MAX_NUMBER,
         NOISY,
         CarriesRows,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         Size,
         Summed,
     )
-    from fedkernel.protocol.plan import (
+    from .plan import (
         AT_MOST,
         AtMost,
         Plan,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         repeated,
         reveals,
     )
-    from fedkernel.protocol.privacy import (
+    from .privacy import (
         ADJACENCY,
         Privacy,
         basis_of_privacy,
@@ -84,6 +84,6 @@ if TYPE_CHECKING:
         each_alone,
         step_of,
     )
-    from fedkernel.protocol.run_types import Member, Protocol, Round, Run, to_all, to_each, to_sum
+    from .run_types import Member, Protocol, Round, Run, to_all, to_each, to_sum
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -10,19 +10,10 @@ import pydantic
 from flwr.client import NumPyClient
 
 from fedkernel.data import Table, TableLike, check_matrix
-from fedkernel.ground import (
-    OwnFileError,
-    ProtocolError,
-    RefusedError,
-    ShareableError,
-    explain,
-    generator,
-    row_blocks,
-    shortened,
-)
+from fedkernel.ground import OwnFileError, ProtocolError, RefusedError, ShareableError, explain, generator, shortened
 from fedkernel.protocol.constraints import MAX_ENTRY
 from fedkernel.protocol.encoding import Scalar, decode, encode, wire_of
-from fedkernel.protocol.guards import Guards
+from fedkernel.protocol.guards import Guards, blocks_of
 from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.privacy import MOST_ROWS, Privacy, check_noise
 
@@ -207,11 +198,8 @@ class KernelClient(NumPyClient):
         table, (rows, columns) = self.X, self.X.shape
         if not (isinstance(table, Table) and table.sparse) or self.privacy is not None:
             return int(rows * columns)
-
-        def stored() -> int:
-            return sum(int(np.count_nonzero(table.block(part.start, part.stop).data)) for part in row_blocks(rows))
-
-        return max(1, self.cached("stored entries", stored))
+        stored = (int(np.count_nonzero(block.data)) for block in blocks_of(table))
+        return max(1, self.cached("stored entries", lambda: sum(stored)))
 
     def _share_apart(self) -> float:
         """Return `apart` as a share of the rows, at most 1; 1 without another run, and of sums with noise."""
@@ -219,9 +207,7 @@ class KernelClient(NumPyClient):
 
     def _has_larger(self, bound: float) -> bool:
         """Return whether a number in the table exceeds a bound in magnitude."""
-        blocks = row_blocks(self.X.shape[0])
-        rows = (self.X.block(part.start, part.stop) if isinstance(self.X, Table) else self.X[part] for part in blocks)
-        return any(float(abs(block).max()) > bound for block in rows)
+        return any(float(abs(block).max()) > bound for block in blocks_of(self.X))
 
     def _where(self, config: Mapping[str, Scalar]) -> str:
         return f"{type(self).__name__}, round {shortened(str(config.get('round', '?')))}, client {self.client}"

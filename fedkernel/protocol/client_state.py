@@ -4,9 +4,12 @@ import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 from fedkernel.ground import AnyArray, ProtocolError, accept_former_names
+
+ClientMemory: TypeAlias = MutableMapping[str, AnyArray]
+"""Arrays that a client keeps from one request of a run to the next, by name."""
 
 CACHE_PREFIX = "passing "
 """Name prefix of cached arrays, which are lost with the process and sent as empty ones, of shape (0,)."""

@@ -22,8 +22,6 @@ import scipy.linalg
 from fedkernel.ground import FloatArray
 from fedkernel.numerics import RBF, Kernel, unpack_symmetric
 
-ORTHONORMAL = 1e-8  # largest difference between an entry of V^T V and that of the identity, for orthonormal V
-
 ROUNDING = 1e-9
 """Relative rounding error of sums and products, as a share of their terms."""
 
@@ -64,7 +62,7 @@ class Rule(abc.ABC):
 class Orthonormal(Rule):
     """Rule of orthonormal columns: V^T V = I for an array (..., N, k), within 1e-8 for each entry."""
 
-    off: float = ORTHONORMAL
+    off: float = 1e-8
 
     def rounded(self) -> "Orthonormal":
         """Return the rule with the tolerance for products of numbers rounded to float32."""

@@ -7,16 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.ground import (
-    InputError,
-    Precision,
-    ProtocolError,
-    ShareableError,
-    explain,
-    one_line,
-    read_table,
-    shortened,
-)
+from fedkernel.ground import Precision, ProtocolError, ShareableError, explain, one_line, read_table, shortened
 from fedkernel.protocol.messages import NOISY, Message, MessageT
 
 WIRE_VERSION = 5
@@ -96,10 +87,9 @@ def decode(
         narrowed = kind.narrowed()
         wide = {name: _to_float64(kind, name, array) for name, array in values.items() if name in narrowed}
         return kind.model_validate({**fields, **values, **wide}, context=narrowed)
-    except pydantic.ValidationError as error:
-        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(explain(error)), MOST_ERROR_CHARACTERS)}") from None
-    except InputError as error:
-        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(str(error)), MOST_ERROR_CHARACTERS)}") from None
+    except ValueError as error:
+        text = explain(error) if isinstance(error, pydantic.ValidationError) else str(error)
+        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(text), MOST_ERROR_CHARACTERS)}") from None
 
 
 def _to_float32(message: Message, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -115,7 +105,6 @@ def _to_float32(message: Message, name: str, array: npt.NDArray[Any]) -> npt.NDA
 
 
 def _to_float64(kind: type[Message], name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert an array that was sent as float32 back to float64."""
     if array.dtype != np.float32:
         raise ProtocolError(f"{kind.__name__}: {name} must be sent as float32 in this run, not as {array.dtype}")
     return array.astype(np.float64)

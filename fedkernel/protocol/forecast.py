@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fedkernel import numerics
@@ -93,14 +93,10 @@ def forecast_share(forecast: Forecast, cohort: Sequence[Any]) -> float:
 
 def largest_forecast(forecasts: Sequence[Forecast]) -> Forecast:
     """Return the largest of several forecasts, number by number, as an upper bound if they differ."""
-    most = Forecast(
-        max(forecast.rounds for forecast in forecasts),
-        max(forecast.floats_up for forecast in forecasts),
-        max(forecast.floats_down for forecast in forecasts),
-        max(forecast.memory for forecast in forecasts),
-        max((forecast.meaning for forecast in forecasts), key=MEANINGS.index),
-    )
-    return most if most.meaning != "exact" or len(set(forecasts)) == 1 else replace(most, meaning="at most")
+    names = ("rounds", "floats_up", "floats_down", "memory")
+    most: dict[str, int] = {name: max(getattr(own, name) for own in forecasts) for name in names}
+    meaning = max((own.meaning for own in forecasts), key=MEANINGS.index)
+    return Forecast(**most, meaning="at most" if meaning == "exact" and len(set(forecasts)) > 1 else meaning)
 
 
 def leading_bytes(size: int, pairs: int) -> int:

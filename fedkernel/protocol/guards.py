@@ -10,7 +10,7 @@ of runs. A restarted run must repeat its requests (`fedkernel.site.gate`).
 """
 
 import math
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.ground import EPS, AnyArray, FloatArray, InputError, ShareableError, row_blocks, value_object
+from fedkernel.ground import EPS, FloatArray, InputError, ShareableError, row_blocks, value_object
 from fedkernel.numerics import RBF, Kernel, Laplacian, Polynomial, fk_gamma, is_sketched, moments_of_blocks
-from fedkernel.protocol.client_state import State
+from fedkernel.protocol.client_state import ClientMemory, State
 from fedkernel.protocol.forecast import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, share_text
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import Plan, PlannedRequest, planned_limit
@@ -107,9 +107,7 @@ class Guards:
     group_rows: Annotated[int, Field(ge=1)] = 3
     cell_rows: Annotated[int, Field(ge=1)] = 5
 
-    def check(
-        self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray], *, widths: bool = True
-    ) -> None:
+    def check(self, request: Request[Any], X: Any, memory: ClientMemory, *, widths: bool = True) -> None:
         """Raise ShareableError if a guard refuses a request on rows X (n, d); update the run's totals in `memory`.
 
         `widths`: also by the rows themselves, whose noise a refusal would not have.
@@ -131,18 +129,14 @@ class Guards:
             if (vectors := getattr(request, field)) is not None:
                 self.check_probes(f"{name}.{field}", vectors, memory, request.draw)
 
-    def check_probes(
-        self, name: str, vectors: FloatArray, memory: MutableMapping[str, AnyArray], draw: int = 0
-    ) -> None:
+    def check_probes(self, name: str, vectors: FloatArray, memory: ClientMemory, draw: int = 0) -> None:
         """Raise ShareableError if vectors, together with earlier ones, would isolate a single row.
 
         `vectors` (n, b) or (n,). A block's columns must be orthonormal, as methods send them. A single vector, which
         may be a site's part of a longer one, must be no longer than 1.
         """
-        if (
-            vectors.ndim == 2
-            and (off := float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max())) > TOLERANCE
-        ):
+        off = float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max()) if vectors.ndim == 2 else 0.0
+        if off > TOLERANCE:
             error = f"products are off by {off:.3g}, but must be by at most {TOLERANCE:g}"
             raise ShareableError(f"the columns of {name} are not orthonormal: {error} (guard: probes)")
         if vectors.ndim == 1 and (length := float(np.linalg.norm(vectors))) > 1 + TOLERANCE:
@@ -165,12 +159,7 @@ class Guards:
         state.save(memory)
 
     def check_sent(
-        self,
-        name: str,
-        floats: Mapping[int | None, int],
-        entries: int,
-        memory: MutableMapping[str, AnyArray],
-        apart: float = 1.0,
+        self, name: str, floats: Mapping[int | None, int], entries: int, memory: ClientMemory, apart: float = 1.0
     ) -> None:
         """Raise ShareableError if a reply makes a run's total of sent numbers too large for a table of that size.
 
@@ -245,7 +234,7 @@ class Guards:
         kernel: RBF | Laplacian | Polynomial,
         is_embedded: bool,
         X: Any,
-        memory: MutableMapping[str, AnyArray],
+        memory: ClientMemory,
     ) -> None:
         """Raise ShareableError if a kernel's gamma is too large or, for random features, too small for the rows.
 
@@ -334,15 +323,19 @@ def _off(basis: FloatArray, columns: FloatArray) -> tuple[FloatArray, FloatArray
     return rest, known
 
 
+def blocks_of(X: Any) -> Iterator[Any]:
+    """Yield the rows of X (n, d), an ndarray or Table, block by block."""
+    for rows in row_blocks(X.shape[0]):
+        yield X[rows] if isinstance(X, np.ndarray) else X.block(rows.start, rows.stop)
+
+
 def width_range(X: Any) -> tuple[float, float]:
     """Return the least and the largest gamma of an RBF kernel for rows X (n, d), an ndarray or Table.
 
     They are `WIDEST` and `NARROWEST` times the gamma by the mean distance; if all rows are the same, 0 and infinity.
     """
-    parts = row_blocks(X.shape[0])
-    blocks = (X[rows] if isinstance(X, np.ndarray) else X.block(rows.start, rows.stop) for rows in parts)
     try:
-        gamma = fk_gamma(*moments_of_blocks(blocks, X.shape[1]))
+        gamma = fk_gamma(*moments_of_blocks(blocks_of(X), X.shape[1]))
     except InputError:
         return 0.0, math.inf
     return WIDEST * gamma, NARROWEST * gamma

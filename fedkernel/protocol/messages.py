@@ -117,9 +117,11 @@ class Message(pydantic.BaseModel):
                 raise TypeError(f"{cls.__name__}.{name} has no shape; write Annotated[FloatArray, Shape(...)]")
 
     @classmethod
+    @cache
     def shapes(cls) -> Mapping[str, Shape]:
         """Return the declared shape of each array field, in the order of the fields."""
-        return _shapes_of(cls)
+        shapes = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in cls.model_fields.items()}
+        return {name: annotations[0] for name, annotations in shapes.items() if annotations}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the array fields that are set, by name, numbers as arrays of one entry."""
@@ -127,7 +129,7 @@ class Message(pydantic.BaseModel):
         fields = self.__dict__
         return {
             name: value if isinstance(value, np.ndarray) else np.array([value])
-            for name in _shapes_of(type(self))
+            for name in self.shapes()
             if (value := fields[name]) is not None
         }
 
@@ -144,7 +146,7 @@ class Message(pydantic.BaseModel):
 
     def _sizes(self, sizes: dict[str, int]) -> dict[str, int]:
         """Add the sizes of the arrays' dimensions to known sizes; ValueError at the first that differs."""
-        shapes = _shapes_of(type(self))
+        shapes = self.shapes()
         for field, array in self.arrays().items():
             # a number's axis has no name
             for axis, (name, size) in enumerate(zip(shapes[field].dimensions, array.shape, strict=False)):
@@ -153,9 +155,10 @@ class Message(pydantic.BaseModel):
         return sizes
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy of the message, perhaps with other arrays, without the cached sizes."""
+        """Return a copy of the message, perhaps with other arrays, without values cached from its own."""
         copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop(_SIZES, None)
+        for name in copy.__dict__.keys() - type(self).model_fields.keys() - {_ROUNDING}:
+            del copy.__dict__[name]
         return copy
 
     @property
@@ -184,11 +187,8 @@ class Message(pydantic.BaseModel):
     @cache
     def narrowed(cls) -> frozenset[str]:
         """Return the names of the arrays that a float32 wire rounds: all float64 arrays except counts."""
-        if cls.exact:
-            return frozenset()
-        return (
-            frozenset(name for name, shape in cls.shapes().items() if shape.dtype == np.float64) - cls.whole_numbers()
-        )
+        floats = (name for name, shape in cls.shapes().items() if shape.dtype == np.float64)
+        return frozenset() if cls.exact else frozenset(floats) - cls.whole_numbers()
 
     @pydantic.model_validator(mode="after")
     def _arrays_agree(self, info: pydantic.ValidationInfo) -> "Message":
@@ -207,13 +207,6 @@ class Message(pydantic.BaseModel):
                 except ValueError as error:
                     raise ValueError(f"{name} {error}") from None
         return self
-
-
-@cache
-def _shapes_of(kind: type[Message]) -> dict[str, Shape]:
-    """Return the shapes that a message class declares by field, cached, since messages are checked often."""
-    shapes = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in kind.model_fields.items()}
-    return {name: annotations[0] for name, annotations in shapes.items() if annotations}
 
 
 @cache

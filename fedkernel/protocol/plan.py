@@ -6,7 +6,7 @@ It is plain data: a strategy writes it, and an approving site checks requests ag
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ class AtMost:
     number: float
 
 
-class PlannedRequest(pydantic.BaseModel):
+class PlannedRequest(pydantic.BaseModel, extra="forbid", frozen=True):
     """Planned request: its class, its fixed or bounded parameters, and the facts that its reply reveals.
 
     - `request`, `reply`: their classes.
@@ -41,8 +41,6 @@ class PlannedRequest(pydantic.BaseModel):
     - `seeded`: the answer depends on numbers that the site draws from the run's seed.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
     request: str
     fields: dict[str, Any] = {}
     sizes: dict[str, tuple[int | None, ...]] = {}
@@ -54,10 +52,8 @@ class PlannedRequest(pydantic.BaseModel):
     posts: dict[str, str] = {}
 
 
-class Step(pydantic.BaseModel):
+class Step(pydantic.BaseModel, extra="forbid", frozen=True):
     """Step of requests, each at most `times`; `instead_of`: number of the next steps that it replaces."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     requests: Annotated[tuple[PlannedRequest, ...], FailFast(), Field(min_length=1)]
     times: Annotated[int, Field(ge=1)] = 1
@@ -257,13 +253,11 @@ def _difference(
     return ""
 
 
-def _fixed_fields(path: str, planned: Mapping[str, Any], fields: Mapping[str, Any]) -> Sequence[tuple[str, Any, Any]]:
-    """Return the planned and the actual value of each fixed parameter, by dotted name."""
-    pairs: list[tuple[str, Any, Any]] = []
+def _fixed_fields(path: str, planned: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the planned and the actual value of each fixed parameter, by dotted name."""
     for name, value in planned.items():
         where, there = f"{path}{name}", fields.get(name)
         if isinstance(value, Mapping) and value.keys() != {AT_MOST} and isinstance(there, Mapping):
-            pairs += _fixed_fields(f"{where}.", value, there)
+            yield from _fixed_fields(f"{where}.", value, there)
         else:
-            pairs.append((where, value, there))
-    return pairs
+            yield where, value, there

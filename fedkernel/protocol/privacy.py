@@ -124,9 +124,8 @@ class Privacy:
     def check_sites(self, sites: int) -> None:
         """Raise InputError if all sites may collude."""
         if sites <= self.colluders:
-            raise InputError(
-                f"privacy.colluders = {self.colluders}, but must be less than the number of sites, {sites}"
-            )
+            text = f"privacy.colluders = {self.colluders}, but must be less than the number of sites, {sites}"
+            raise InputError(text)
 
 
 def basis_of_privacy() -> dict[str, str]:

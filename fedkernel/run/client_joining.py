@@ -119,24 +119,16 @@ def _draw_seed(
 ) -> int:
     """Collect the sites' shares of the joint seed, and return the seed (`fedkernel.wire.seed_agreement`)."""
     if without := [member.label for member in members if introduced[member.client].commitment is None]:
-        raise ProtocolError(
-            f"{exchange.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"
-        )
-    started = time.perf_counter()
+        text = f"{exchange.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"
+        raise ProtocolError(text)
+    started, doing, costs = time.perf_counter(), "drawing the seed", Ledger()
     commitments = tuple(str(introduced[member.client].commitment) for member in members)
-    who, costs = {member.node_id: member.label for member in members}, Ledger()
-
-    def ask(request: Request[ReplyT], action: str) -> list[ReplyT]:
-        down, replies = exchange.ask(request, f"{MessageType.QUERY}.{action}", "drawing the seed", who)
-        for member in members:
-            costs.add(exchange.joining_entry("seed", member.client, down, replies[member.node_id][1]))
-        return [replies[member.node_id][0] for member in members]
-
-    shares = tuple(reply.share for reply in ask(wire.ShowShare(commitments=commitments), "share"))
+    shown = exchange.collect(wire.ShowShare(commitments=commitments), "share", doing, members, costs)
+    shares = tuple(reply.share for reply in shown)
     for member, share, bound in zip(members, shares, commitments, strict=True):
         if wire.commitment(share) != bound:
             raise ProtocolError(f"{exchange.pair}, drawing the seed: {member.label} sent a share that it did not draw")
-    ask(wire.TakeShares(shares=shares), "seed")
+    exchange.collect(wire.TakeShares(shares=shares), "seed", doing, members, costs)
     seed = wire.joint_seed(shares)
     account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed}, costs)
     log.info("%s: the sites drew the seed %d", exchange.settings.run, seed)
@@ -153,36 +145,27 @@ def _align(exchange: "_JoiningExchange", members: Sequence[Member], account: Acc
         raise InputError(
             f"{without[0]}{and_more(len(without) - 1)} has no row ids, but {knows} has; all sites need ids, or none"
         ).at(minority_nodes({member.node_id: member.ids for member in members}), mendable=True)
-    started = time.perf_counter()
-    nodes, costs = {member.node_id: member for member in members}, Ledger()
-
-    def ask(request: Request[ReplyT], action: str) -> dict[str, ReplyT]:
-        who = {node: member.label for node, member in nodes.items()}
-        down, replies = exchange.ask(request, f"{MessageType.QUERY}.{action}", "aligning", who)
-        for node, (_, content) in replies.items():
-            costs.add(exchange.joining_entry("align", nodes[node].client, down, content))
-        return {who[node]: reply for node, (reply, _) in replies.items()}
-
+    started, costs = time.perf_counter(), Ledger()
     rows: Literal["rows", "new_rows"] = "new_rows" if exchange.settings.project else "rows"
-    hashed = ask(wire.HashIds(), "ids")
-    checks = {member.node_id: hashed[member.label].key_check.tobytes() for member in members}
-    for member in members:
-        if hashed[member.label].hashes.shape[0] != (has := getattr(member, rows)):
-            count = len(hashed[member.label].hashes)
+    replies = exchange.collect(wire.HashIds(), "ids", "aligning", members, costs)
+    hashed = [*zip(members, replies, strict=True)]
+    checks = {member.node_id: reply.key_check.tobytes() for member, reply in hashed}
+    for member, reply in hashed:
+        if (count := len(reply.hashes)) != (has := getattr(member, rows)):
             raise ProtocolError(
                 f"{exchange.pair}, aligning: {member.label} sent {count} hashes of ids, but has {has} rows"
             ).at([member.node_id])
-        if not np.array_equal(hashed[member.label].key_check, hashed[members[0].label].key_check):
+        if not np.array_equal(reply.key_check, replies[0].key_check):
             raise InputError(
                 f"{member.label} and {members[0].label} have different id-keys; all sites need the same key, or none"
             ).at(minority_nodes(checks), mendable=True)
-    hashes = {who: reply.hashes for who, reply in hashed.items()}
+    hashes = {member.label: reply.hashes for member, reply in hashed}
     try:
         common = common_rows(hashes, exchange.settings.missing, exchange.settings.run)
     except InputError as error:
         alone = outlying_site(hashes)
         raise error.at([member.node_id for member in members if member.label == alone], mendable=True) from None
-    ask(wire.TakeRows(hashes=common), "align")
+    exchange.collect(wire.TakeRows(hashes=common), "align", "aligning", members, costs)
     figures = {f"rows_{member.client}": float(getattr(member, rows)) for member in members}
     figures |= {"rows": float(len(common)), "order": wire.order_id(common)}
     account.close_round(0, "align", time.perf_counter() - started, figures, costs)
@@ -210,11 +193,8 @@ class _JoiningExchange:
             header[wire.BEGINNING] = secrets.token_hex(16) if self.journal is None else self.journal.beginning
         content = wire.to_content(request, header)
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
-        if (
-            record := message_delivery.recorded_replies(
-                self.journal, self.grid, messages, doing, self.settings.deadline
-            )
-        ) is not None:
+        journal, deadline = self.journal, self.settings.deadline
+        if (record := message_delivery.recorded_replies(journal, self.grid, messages, doing, deadline)) is not None:
             contents = dict(zip(record.nodes, map(flower_internals.content_from_bytes, record.contents), strict=True))
         else:
             contents = self._contents(messages, doing, nodes)
@@ -226,8 +206,8 @@ class _JoiningExchange:
             except (ProtocolError, ValueError) as error:
                 raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}").at([node]) from None
             decoded[node] = reply, contents[node]
-        if self.journal is not None and record is None:
-            message_delivery.record_replies(self.journal, self.grid, list(nodes), [contents[node] for node in nodes])
+        if journal is not None and record is None:
+            message_delivery.record_replies(journal, self.grid, list(nodes), [contents[node] for node in nodes])
         return flower_internals.content_bytes(content), decoded
 
     def _contents(self, messages: Sequence[Message], doing: str, nodes: Mapping[int, str]) -> dict[int, RecordDict]:
@@ -248,14 +228,24 @@ class _JoiningExchange:
                 reason if _is_engine_error(reply_of[node]) else f"{self.pair}, {doing}: {nodes[node]}: {reason}"
                 for node, reason in failures.items()
             )
-            if all(reply_of[node].has_error() and reply_of[node].error.code == wire.DISCONNECTED for node in failures):
+            codes = {reply_of[node].error.code if reply_of[node].has_error() else None for node in failures}
+            if codes == {wire.DISCONNECTED}:
                 first, *others = failures
                 cause = f"{self.pair}, {doing}: {failures[first]}"
                 raise QuorumError.of(cause, [nodes[node] for node in others], needs).at(failures)
-            codes = [reply_of[node].error.code for node in failures if reply_of[node].has_error()]
-            mendable = all(code == wire.UNFIT_TABLE for code in codes)
+            mendable = codes <= {wire.UNFIT_TABLE, None}
             raise ProtocolError(causes[0] + and_more(len(causes) - 1)).at(failures, mendable=mendable)
         return {node: reply.content for node, reply in reply_of.items()}
+
+    def collect(
+        self, request: Request[ReplyT], action: str, doing: str, members: Sequence[Member], costs: Ledger
+    ) -> list[ReplyT]:
+        """Send a request to members, add its costs, and return the replies in the members' order."""
+        names = {member.node_id: member.label for member in members}
+        down, replies = self.ask(request, f"{MessageType.QUERY}.{action}", doing, names)
+        for member in members:
+            costs.add(self.joining_entry(JOINING_PHASES[doing], member.client, down, replies[member.node_id][1]))
+        return [replies[member.node_id][0] for member in members]
 
     def joining_entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:
         """Return the ledger entry of a reply before the method's first round: round 0, no floats counted."""

@@ -78,6 +78,8 @@ class RunningProtocol(Generic[T]):
         self._execution, self._account = execution, execution.account
         self._protocol = protocol
         self._cohort = list(execution.run.members)
+        self._client_of = {member.node_id: member.client for member in self._cohort}
+        self._node_of = {client: node for node, client in self._client_of.items()}
         self._names = {member.client: member.label for member in self._cohort}
         self._sizes = {member.client: _table_sizes(member, execution.partition) for member in self._cohort}
         self._round_number = self._account.ledger.rounds
@@ -96,9 +98,8 @@ class RunningProtocol(Generic[T]):
         else:
             if not isinstance(self._pending, Round):
                 kind = type(self._pending).__name__
-                raise TypeError(
-                    f"{self._execution.name}: the protocol yields a {kind}; write: yield from to_all(SomeRequest())"
-                )
+                text = f"{self._execution.name}: the protocol yields a {kind}; write: yield from to_all(SomeRequest())"
+                raise TypeError(text)
             self._round_number += 1
 
     def messages(self) -> list[Message]:
@@ -125,9 +126,8 @@ class RunningProtocol(Generic[T]):
                 else Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number))
             )
         if not messages:
-            raise ProtocolError(
-                f"{self._execution.name}, round {self._round_number}: no request goes to a client of the run"
-            )
+            text = f"{self._execution.name}, round {self._round_number}: no request goes to a client of the run"
+            raise ProtocolError(text)
         members = [member for member in self._cohort if member.client in self._requests]
         fields = self._event_fields
         log_event("round begun", "%s: round %d, %s, begins", *fields.values(), **fields, asked=members)
@@ -149,20 +149,18 @@ class RunningProtocol(Generic[T]):
         Raises ProtocolError if a client the run needs failed or did not answer, or if replies do not fit the request or
         each other.
         """
-        client_of = {member.node_id: member.client for member in self._cohort}
-        addressees = {node for node, client in client_of.items() if client in self._requests}
+        addressees = {self._node_of[client] for client in self._requests}
         try:
-            reply_of = {client_of[node]: reply for node, reply in replies_by_node(replies, addressees).items()}
+            reply_of = {self._client_of[node]: reply for node, reply in replies_by_node(replies, addressees).items()}
         except ProtocolError as error:
             raise ProtocolError(f"{self._place}: {error}") from None
         failures = {
             client: cause for client in self._requests if (cause := self._failure(client, reply_of.get(client)))
         }
         if failures:
-            node_of = {client: node for node, client in client_of.items()}
             codes = {client: reply_of[client].error.code for client in failures if client in reply_of}
             # the reader of an unfit letter did not write it, and only the error's text names its writer
-            at = [node_of[client] for client in failures if not self._is_letters(client, codes.get(client))]
+            at = [self._node_of[client] for client in failures if not self._is_letters(client, codes.get(client))]
             try:
                 self._drop_or_fail(failures, lost=set(codes.values()) <= {wire.DISCONNECTED})
             except ProtocolError as error:
@@ -175,8 +173,7 @@ class RunningProtocol(Generic[T]):
         total = self._sum_of(decoded) if self._pending.summed else None
         if (journal := self._execution.journal) is not None:
             account = {"seconds": seconds, "slowest": slowest, "ledger": costs.to_table()}
-            node_of = {member.client: member.node_id for member in self._cohort}
-            nodes = [node_of[client] for client in self._requests]
+            nodes = [self._node_of[client] for client in self._requests]
             records = contents if total is None else [wire.to_content(total)]  # a sum's addends are never recorded
             record_replies(journal, self._execution.grid, nodes, records, account)
         self._close(seconds, slowest, costs)
@@ -185,8 +182,7 @@ class RunningProtocol(Generic[T]):
 
     def replay(self, record: Exchange) -> None:
         """Advance the protocol by the recorded replies to the pending round, without sending anything."""
-        client_of = {member.node_id: member.client for member in self._cohort}
-        answered = [client_of[node] for node in record.nodes]
+        answered = [self._client_of[node] for node in record.nodes]
         self._drop(self._requests.keys() - answered)
         costs = Ledger.from_table(record.account["ledger"])
         self._close(record.account["seconds"], record.account["slowest"], costs, replayed=True)
@@ -255,7 +251,6 @@ class RunningProtocol(Generic[T]):
 
     @property
     def _event_fields(self) -> dict[str, Any]:
-        """Run, number and phase of the pending round, for log events."""
         run, number = self._execution.settings.run, self._round_number
         return {"run": run, "round": number, "phase": self._pending.phase}
 
@@ -292,8 +287,7 @@ class RunningProtocol(Generic[T]):
 
     def _fault_of(self, client: int, what: str) -> ProtocolError:
         """Return the error about a client's invalid reply; the client's node is its cause."""
-        nodes = [member.node_id for member in self._cohort if member.client == client]
-        return ProtocolError(f"{self._place_of(client)}: {what}").at(nodes)
+        return ProtocolError(f"{self._place_of(client)}: {what}").at([self._node_of[client]])
 
     def _failure(self, client: int, reply: Message | None) -> str | None:
         if reply is None:

@@ -45,9 +45,8 @@ class ResumableGrid(Grid):
         """Return the changes, since the last call, in the memory of nodes within this process."""
         return b""
 
-    @abstractmethod
-    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Prepare the nodes for resuming a run; return why that is impossible, or an empty text.
+    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> None:
+        """Prepare the nodes for resuming a run.
 
         `run`: `fedkernel.wire.RunSpec.key`. `answered`: number of requests that each node has answered. `checkpoints`:
         results of `checkpoint`, in order.
@@ -81,10 +80,6 @@ class MessageGrid(ResumableGrid):
 
     def _posted(self) -> None:
         """Flush the messages that `_post` has queued."""
-
-    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Refuse to resume a run; a subclass whose nodes keep or restore their state overrides this."""
-        return "its sites keep no memory of it"
 
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
         """Register a replayed round's messages; nodes that are `behind` answer again, and the replies must match."""

@@ -98,7 +98,6 @@ class Journal:
         self._read()
 
     def _begin(self) -> None:
-        """Reset to an empty journal."""
         self.answered: Counter[int] = Counter()
         self.beginning = secrets.token_hex(16)
         self.pending = self.resumed = ""
@@ -107,10 +106,7 @@ class Journal:
         self._waiting: list[Exchange] = []  # to be written
         self._waiting_bytes, self._written = 0, time.monotonic()
         self._chain, self._end = b"", 0
-        self._first = 0  # where the record after the header begins
         self._recorded: Iterator[Exchange] = iter(())
-
-    # --- reading
 
     def _opened(self) -> FileIO:
         file = FileIO(self.path, "a+", opener=open_for_owner)
@@ -134,7 +130,6 @@ class Journal:
                     self.answered.update(exchange["nodes"])
                 self._count += len(description["exchanges"])
             self._chain, self._end = chain, self._file.tell()
-            self._first = self._first or self._end
         if self._end < size:
             log.warning(
                 "%s is damaged or cut off after %d recorded exchanges; the rest is ignored", *(self.path, self._count)
@@ -170,22 +165,20 @@ class Journal:
 
     def _records(self) -> Iterator[tuple[list[Exchange], bytes]]:
         """Yield each record's exchanges and changes in the sites' memory."""
-        place, end = self._first, self._end
+        place, end = 0, self._end
         while place < end:
             self._file.seek(place)
             length, described, _ = _HEAD.unpack(self._file.read(_HEAD.size))
             body = self._file.read(length)
             place, read = self._file.tell(), described
             exchanges = []
-            for description in json.loads(body[:described])["exchanges"]:
+            for description in json.loads(body[:described]).get("exchanges", ()):  # the header has none
                 contents = []
                 for size in description.pop("sizes"):
                     contents.append(body[read : read + size])
                     read += size
                 exchanges.append(Exchange(contents=contents, **description))
             yield exchanges, body[read:]
-
-    # --- replay and writing
 
     def next(self, requests: str) -> Exchange | None:
         """Return the next recorded exchange; None at the end; RecordMismatchError if its requests have another hash."""
@@ -252,7 +245,6 @@ class Journal:
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
         sync_folder(self.path.parent)  # or a power cut may lose the whole file
-        self._first = self._end
 
     def _write(self, description: Mapping[str, Any], contents: Sequence[bytes]) -> None:
         text = json.dumps(description).encode()
@@ -264,8 +256,6 @@ class Journal:
                 written += self._file.write(memoryview(part)[written:])
         os.fdatasync(self._file.fileno())
         self._chain, self._end = chain, self._end + _HEAD.size + length
-
-    # --- end
 
     def set_aside(self, why: str) -> None:
         """Set the journal's file aside under a new name, log why, and begin a new file."""

@@ -15,9 +15,6 @@ from fedkernel.wire import Job, RunSpec
 
 FORMAT = 3  # version of the journal's format
 
-PACKAGES = ("flwr", "numpy", "scipy", "scikit-learn")
-"""Packages whose versions decide a result's bits."""
-
 
 def folder_here(run: RunSpec) -> Path:
     """Return the folder in Flower's home for a run's journal, if the run's own folder is on a different machine."""
@@ -57,7 +54,9 @@ def _code_of(*kinds: type) -> str:
 
 @cache
 def _versions() -> dict[str, str]:
-    return {"fedkernel": installed_version()} | {name: version(name) for name in PACKAGES}
+    """Return the versions of the packages that decide a result's bits."""
+    packages = ("flwr", "numpy", "scipy", "scikit-learn")
+    return {"fedkernel": installed_version()} | {name: version(name) for name in packages}
 
 
 @cache

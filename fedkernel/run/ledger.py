@@ -66,7 +66,7 @@ class Ledger:
         self.letters: DiskList[LetterEntry] = DiskList((), _values_of, lambda values: LetterEntry(*values))
         self.floats_up = self.floats_down = self.bytes_up = self.bytes_down = self.rows_up = 0
         self._through, self._beyond = 0, set[int]()  # rounds 1 to `_through`, and later ones out of sequence
-        self._edges: dict[tuple[int, int], list[int]] = {}  # a `Load`'s fields, mutable
+        self._edges: dict[tuple[int, int], Load] = {}
         self._sent: dict[int, int] = {}  # floats up of each client
         for entry in entries:
             self.add(entry)
@@ -104,10 +104,8 @@ class Ledger:
     def post(self, letter: LetterEntry) -> None:
         """Add the traffic of one letter between clients."""
         self.letters.append(letter)
-        load = self._edges.setdefault((letter.sender, letter.receiver), [0, 0, 0])
-        load[0] += 1
-        load[1] += letter.floats
-        load[2] += letter.bytes
+        edge = letter.sender, letter.receiver
+        self._edges[edge] = self._edges.get(edge, Load()) + Load(1, letter.floats, letter.bytes)
 
     def take(self, part: "Ledger") -> None:
         """Add all entries and letters of another ledger."""
@@ -124,15 +122,15 @@ class Ledger:
     @property
     def edges(self) -> dict[tuple[int, int], Load]:
         """Traffic of letters by (sender, receiver), so for both directions of each edge of the graph."""
-        return {edge: Load(*load) for edge, load in sorted(self._edges.items())}
+        return dict(sorted(self._edges.items()))
 
     def floats_by_reader(self) -> dict[int, dict[int | None, int]]:
         """Return the floats that each client sent, by reader: a peer's number, or None for the coordinator."""
         sent: dict[int, dict[int | None, int]] = {client: {None: floats} for client, floats in self._sent.items()}
         for (sender, receiver), load in self._edges.items():
             floats = sent.setdefault(sender, {None: 0})
-            floats[receiver] = load[1]
-            floats[None] -= load[1]
+            floats[receiver] = load.floats
+            floats[None] -= load.floats
         return sent
 
     @property

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -46,10 +45,10 @@ def record_replies(
     grid: Grid,
     nodes: Sequence[int],
     contents: Sequence[RecordDict],
-    account: Mapping[str, Any] = MappingProxyType({}),
+    account: Mapping[str, Any] | None = None,
 ) -> None:
     """Append the exchange last looked up to the journal: nodes that answered, and their replies or the sum."""
-    exchange = Exchange(journal.pending, list(nodes), dict(account), [*map(content_to_bytes, contents)])
+    exchange = Exchange(journal.pending, list(nodes), dict(account or {}), [*map(content_to_bytes, contents)])
     journal.add(exchange, grid.checkpoint if isinstance(grid, ResumableGrid) else bytes)
 
 

@@ -20,10 +20,9 @@ INK = "#333333"
 HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#332288", "#999933")
 MARKERS, HATCHES = "osD^vP<>p*h", ("", "///", "...", "xxx", "---", r"\\\\", "++", "oo")
 STYLE: dict[Any, Any] = {
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
     "axes.axisbelow": True,
-    "axes.edgecolor": INK,
     "axes.grid": True,
-    "axes.labelcolor": INK,
     "axes.labelsize": 9.5,
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -36,9 +35,6 @@ STYLE: dict[Any, Any] = {
     "legend.fontsize": 8.5,
     "legend.frameon": False,
     "svg.hashsalt": "fedkernel",
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
 }
 MOST_ROWS = 2000
 """Most rows that are drawn; of more, a fixed random sample of this size."""

@@ -5,7 +5,6 @@ import binascii
 import json
 import sys
 import zlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -33,11 +32,6 @@ class FailedRun:
             raise error
         return cls(run, type(error).__name__, text_of(error), error)
 
-    @classmethod
-    def from_table(cls, run: str, table: Mapping[str, str]) -> "FailedRun":
-        """Rebuild from kind and text, as a different process reported them."""
-        return cls(run, table["kind"], table["text"])
-
 
 def text_of(error: Exception) -> str:
     """Return an error's text; an error that is not fedkernel's own is marked as a defect."""
@@ -61,9 +55,6 @@ class Parcel:
     run: str = ""
     files: dict[str, str] = field(default_factory=dict)
     error: dict[str, str] = field(default_factory=dict)
-
-
-PARCELS = pydantic.TypeAdapter(Parcel)
 
 
 def pack_result(run: str, folder: Path) -> Parcel:
@@ -101,6 +92,6 @@ def read(line: str) -> Parcel | None:
         text = unpacking.decompress(packed, max(UNPACKED_BYTES, UNPACKED_RATIO * len(packed)))
         if not unpacking.eof:
             raise EngineError("the log of the run has a result that is cut off or would take too much memory")
-        return PARCELS.validate_json(text)
+        return pydantic.TypeAdapter(Parcel).validate_json(text)
     except (binascii.Error, zlib.error, ValueError):
         raise EngineError("the log of the run has a result that is damaged") from None

@@ -59,9 +59,8 @@ def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bo
             continue
         if len(names) < len(expected):
             lacking = next(name for name in expected if name not in names)
-            raise InputError(
-                f"{site} has no column {lacking!r}, which {first} has; allowed: the same columns everywhere"
-            )
+            text = f"{site} has no column {lacking!r}, which {first} has; allowed: the same columns everywhere"
+            raise InputError(text)
         if len(names) > len(expected):
             surplus = next(name for name in names if name not in expected)
             raise InputError(f"{site} has a column {surplus!r}, which {first} lacks; allowed: the same everywhere")

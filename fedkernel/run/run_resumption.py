@@ -61,10 +61,8 @@ class ResumingGrid(ResumableGrid):
         return [self._from_node(reply) for reply in replies]
 
     def _to_node(self, message: Message) -> Message:
-        about = message.metadata
-        return self.create_message(
-            message.content, about.message_type, self._ids[about.dst_node_id - 1], about.group_id, about.ttl
-        )
+        about, node = message.metadata, self._ids[message.metadata.dst_node_id - 1]
+        return self.create_message(message.content, about.message_type, node, about.group_id, about.ttl)
 
     def _from_node(self, reply: Message) -> Message:
         if (node := reply.metadata.src_node_id) in self._ids:
@@ -79,10 +77,6 @@ class ResumingGrid(ResumableGrid):
     def run(self) -> flower_internals.Run:
         """Flower's record of the grid's run."""
         return self._grid.run
-
-    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Accept every run; the nodes are recognised only after the replay, in `catch_up`."""
-        return ""
 
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
         """Store a replayed round's messages and replies for `catch_up`."""
@@ -122,15 +116,10 @@ class ResumingGrid(ResumableGrid):
             self._ids[number - 1] = id_of[answer]
 
     def _ask_again(self, bundles: Mapping[int, Sequence[_Answered]], deadline: float) -> None:
-        messages = [
-            Message(
-                bundle_requests([(request.kind, request.content) for request in requests]),
-                node,
-                f"{MessageType.QUERY}.{REPEAT_ACTION}",
-                group_id="0",
-            )
-            for node, requests in bundles.items()
-        ]
+        messages = list[Message]()
+        for node, requests in bundles.items():
+            content = bundle_requests([(request.kind, request.content) for request in requests])
+            messages.append(Message(content, node, f"{MessageType.QUERY}.{REPEAT_ACTION}", group_id="0"))
         reply_of = {reply.metadata.src_node_id: reply for reply in self.send_and_receive(messages, timeout=deadline)}
         for node, requests in bundles.items():
             reply = reply_of.get(node)

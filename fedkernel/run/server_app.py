@@ -92,8 +92,8 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
     folder = folder_here(run) if job.folder is None else job.folder / run.id
     journal = Journal(folder, header, resumable.write_every)
     try:
-        if len(journal) and (fault := resumable.prepare_resume(run.key, journal.answered, journal.checkpoints())):
-            journal.set_aside(fault)
+        if len(journal):
+            resumable.prepare_resume(run.key, journal.answered, journal.checkpoints())
         yield resumable, journal
     except Exception as error:
         joining = isinstance(error, FedkernelError) and error.joining
@@ -110,13 +110,11 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
 def _execute_run(job: Job, run: RunSpec, strategy: Strategy, grid: Grid, journal: Journal | None) -> Result[Any]:
     """Execute or resume a run; start anew if its journal does not match the run."""
     limits: dict[str, Any] = {name: getattr(job, name) for name in ("deadline", "deadlines", "quorum", "threads")}
-    own = {
-        name: getattr(run, name)
-        for name in ("seed", "clients", "missing", "joint_seed", "compare", "wire", "sums", "privacy")
-    }
+    names = ("seed", "clients", "missing", "joint_seed", "compare", "wire", "sums", "privacy")
+    own: dict[str, Any] = {name: getattr(run, name) for name in names}
     real = run.sites is not None  # with an outbox
-    names = distinct_names([str(file.path) for file in run.shards or () if isinstance(file, SiteFile)])
-    own |= {"prepare": run.prepares, "hashes": real, "shard_names": tuple(names)}
+    files = distinct_names([str(file.path) for file in run.shards or () if isinstance(file, SiteFile)])
+    own |= {"prepare": run.prepares, "hashes": real, "shard_names": tuple(files)}
     settings = RunSettings(run=run.id, **limits, **own)
     try:
         if run.project is None:

@@ -45,18 +45,14 @@ class RunSettings:
         """Raise InputError for values out of range, since a bad seed would only fail at the clients."""
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed = {self.seed}, but must be from 0 to 2^63 - 1")
-        if not 0 < self.deadline < math.inf:
-            raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0, and finite")
-        for phase, seconds in self.deadlines.items():
+        deadlines = {f"deadlines: {phase}": seconds for phase, seconds in self.deadlines.items()}
+        for name, seconds in {"deadline": self.deadline, **deadlines}.items():
             if not 0 < seconds < math.inf:
-                raise InputError(f"deadlines: {phase} = {seconds:g}, but must be greater than 0, and finite")
+                raise InputError(f"{name} = {seconds:g}, but must be greater than 0, and finite")
         check_quorum(self.quorum)
-        if self.missing not in get_args(Missing):
-            raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
-        if self.wire not in get_args(Precision):
-            raise InputError(f"wire = {self.wire!r}, but must be one of {', '.join(get_args(Precision))}")
-        if self.sums not in get_args(Sums):
-            raise InputError(f"sums = {self.sums!r}, but must be one of {', '.join(get_args(Sums))}")
+        for name, kind in {"missing": Missing, "wire": Precision, "sums": Sums}.items():
+            if (value := getattr(self, name)) not in get_args(kind):
+                raise InputError(f"{name} = {value!r}, but must be one of {', '.join(get_args(kind))}")
         if self.sums == "masked" and self.quorum is not None:
             raise InputError(f'quorum = {self.quorum}, but sums = "masked" needs all clients; allowed: no quorum')
         if self.privacy is not None:
@@ -81,7 +77,10 @@ class RunSettings:
 
     def hash_of(self, content: RecordDict) -> str:
         """Return a reply's hash for the ledger; empty without `hashes`."""
-        return _hash(content) if self.hashes else ""
+        if not self.hashes:
+            return ""
+        arrays, scalars = records_of(content)
+        return digest(identity_of(scalars), flower_internals.read_arrays(arrays, copy=False))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
@@ -92,8 +91,3 @@ class RunSettings:
         if isinstance(named.get("deadlines"), str):
             named["deadlines"] = json.loads(named["deadlines"])
         return cls(**named)
-
-
-def _hash(content: RecordDict) -> str:
-    arrays, scalars = records_of(content)
-    return digest(identity_of(scalars), flower_internals.read_arrays(arrays, copy=False))

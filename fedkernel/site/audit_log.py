@@ -128,10 +128,8 @@ def append_to_outbox(
         line |= {"refused": refused, "rule": rule}
     else:
         arrays, identity = arrays_of(answer.content), identity_of(records_of(answer.content)[1])
-        entries = {
-            name: getattr(size, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows", "masked")
-        }
-        line |= {**entries, "sha256": digest(identity, arrays.values())}
+        names = ("reply", "shapes", "floats", "letters", "bytes", "rows", "masked")
+        line |= {name: getattr(size, name) for name in names} | {"sha256": digest(identity, arrays.values())}
     try:
         with _locked_outbox(folder) as file:
             number, previous, progress = _end_of(file, line["run"] if gate else "", line["study"])
@@ -164,7 +162,6 @@ def append_to_outbox(
 
 
 def _check_no_other_request(progress: RunProgress, admitted: RunProgress) -> None:
-    """Raise RefusedError if another request of the run was answered since this one was admitted."""
     if (progress.run.begun, progress.taken) != (admitted.run.begun, admitted.taken):
         text = "another request of this run was answered at the same time; send requests one at a time (study.attempts)"
         raise RefusedError("study.attempts", text)

@@ -24,7 +24,7 @@ Hash = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
 Shapes = dict[str, tuple[Count, ...]]
 
 
-class Departure(pydantic.BaseModel):
+class Departure(pydantic.BaseModel, extra="forbid", frozen=True):
     """Line of an outbox: a request, with the reply that left or the reason for refusing it.
 
     - `time`: UTC, to the second.
@@ -40,8 +40,6 @@ class Departure(pydantic.BaseModel):
     - `standing`: the run's progress including this line.
     - `previous`: SHA-256 of the line before, without its end.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     number: Annotated[int, pydantic.Field(ge=1)]
     time: str

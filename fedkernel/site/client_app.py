@@ -29,18 +29,11 @@ from fedkernel.ground import (
 )
 from fedkernel.peers import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
-from fedkernel.protocol import (
-    Done,
-    KernelClient,
-    Reply,
-    Summed,
-    encode,
-    wire_of,
-)
+from fedkernel.protocol import Done, KernelClient, Reply, Summed, encode, wire_of
 from fedkernel.site.audit_log import Answer, admit, append_to_outbox, keeps_outbox
 from fedkernel.site.context_state import Memory, copy_state
 from fedkernel.site.gate import Gate, RunProgress
-from fedkernel.site.raw_request import NO_REQUEST, RawRequest, read_raw_request
+from fedkernel.site.raw_request import RawRequest, read_raw_request
 from fedkernel.site.resource_limits import memory_limit, memory_within, within_seconds
 from fedkernel.site.row_order import find_rows
 from fedkernel.site.site_call import SiteCall
@@ -50,8 +43,13 @@ from fedkernel.wire import flower_internals
 log = logging.getLogger(__name__)
 
 
-def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
-    """Build the ClientApp of the sites that `find_site` returns, with client classes by name or those of the site."""
+def client_app(
+    clients: Mapping[str, type[KernelClient]], find_site: FindSite, describe: Callable[[Exception], str] = logged
+) -> ClientApp:
+    """Build the ClientApp of the sites that `find_site` returns, with client classes by name or those of the site.
+
+    `describe`: returns an unexpected error's text for the coordinator, without its message, which may quote data.
+    """
 
     def handler(act: Callable[[SiteCall], Answer]) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
@@ -60,7 +58,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             answer: Answer | None = None
             progress: RunProgress | None = None
             rule, node, before, began = "", context.node_config, None, time.process_time()
-            request = NO_REQUEST
+            request = RawRequest("", {}, {})
             try:
                 if keeps_outbox(node):  # only then, since hashing takes as long as sending
                     request = read_raw_request(message)
@@ -82,7 +80,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                     text = f"{site.display_name}: {text}"  # in a round, the coordinator adds the name
                 code, outline = _error_code(error, site, message), text
             except Exception as error:
-                code, outline = wire.FAILED, (site.outline if site else logged)(error)
+                code, outline = wire.FAILED, describe(error)
             if before is not None:  # a refused request changes no state: neither guards nor settled rows
                 context.state = before
             outline = printable(outline)  # the outbox has the text as sent
@@ -162,9 +160,8 @@ def _error_code(error: FedkernelError, site: Site | None, message: Message) -> i
     """Return an error's code; the site's table is unfit by an InputError before the method's own requests."""
     if isinstance(error, LetterError):
         return wire.UNFIT_LETTER
-    before = message.metadata.message_type != MessageType.TRAIN or (
-        site is not None and wire.header_of(message)["pair"] == PrepareClient.__name__
-    )
+    prepares = site is not None and wire.header_of(message)["pair"] == PrepareClient.__name__
+    before = prepares or message.metadata.message_type != MessageType.TRAIN
     is_unfit = before and isinstance(error, InputError) and not isinstance(error, RefusedError)
     return wire.UNFIT_TABLE if is_unfit else wire.REFUSED
 
@@ -281,9 +278,8 @@ def _train(call: SiteCall) -> Answer:
         # simulated clients share a process, so only this thread counts; a site with a gate counts BLAS threads too
         clock = computing_seconds if call.site.gate is None else time.process_time
         began = clock()
-        replied, _, scalars = within_seconds(
-            limits.request.seconds if limits else None, lambda: client.fit(arrays, call.config)
-        )
+        most = limits.request.seconds if limits else None
+        replied, _, scalars = within_seconds(most, lambda: client.fit(arrays, call.config))
         seconds = clock() - began
     if limits is not None and call.site.gate is not None:  # fields that were left out have got their defaults
         fields = client.request.model_dump(mode="json", exclude=set(client.request.shapes()))

@@ -1,7 +1,7 @@
 """Memory of a client between the messages of a run, stored in Flower's Context."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
@@ -50,6 +50,22 @@ def apply_changes(state: RecordDict, name: str, record: Any) -> None:
     state[name].update(record)
 
 
+T = TypeVar("T")
+
+
+class _Scalar(Generic[T]):
+    """Attribute of a `Memory` in its record of scalars; `default`: the value until one is set."""
+
+    def __init__(self, name: str, default: T) -> None:
+        self._name, self._default = name, default
+
+    def __get__(self, memory: "Memory", owner: type) -> T:
+        return cast(T, memory.scalars.get(self._name, self._default))
+
+    def __set__(self, memory: "Memory", value: T) -> None:
+        memory.scalars[self._name] = cast(Any, value)
+
+
 def _records_in(context: Context) -> dict[str, Any]:
     return dict(context.state.items())  # `state.config_records` would be built from these
 
@@ -64,13 +80,28 @@ class Memory(MutableMapping[str, AnyArray]):
     Only engines that move or store the context serialise them. ProtocolError if it holds no memory of this run.
     """
 
+    preparation = _Scalar[str | None]("preparation", None)
+    """The raw table's preparation, written by `fedkernel.preparing.to_text`; None: not prepared yet."""
+
+    requests_digest = _Scalar("asked", "")
+    """Chained hash of the run's requests so far, which masks are bound to; empty: none."""
+
+    table = _Scalar("table", "")
+    """Fingerprint of the site's files at the run's start; empty: no files."""
+
+    noted = _Scalar("noted", False)
+    """True once the run's rows are stored for comparison with later runs."""
+
+    order = _Scalar[int | None]("order", None)
+    """Id of the common rows and their order, see `fedkernel.wire.order_id`; None: rows are not aligned."""
+
     def __init__(self, context: Context, run: str) -> None:
         records = _records_in(context)
         if not _is_of(records, run):
             known = str(records["run"]["id"]) if "run" in records else None
             why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
             raise ProtocolError(f"it has no memory of run {run!r}: {why}")
-        self._run = cast(ConfigRecord, records["run"])
+        self.scalars = cast(ConfigRecord, records["run"])
         self._record, self._rows = cast(ArrayRecord, records["memory"]), cast(ArrayRecord, records["rows"])
 
     @classmethod
@@ -88,16 +119,16 @@ class Memory(MutableMapping[str, AnyArray]):
     def check_current(self, begun: int, taken: int) -> None:
         """Raise RefusedError unless the memory is of the run's latest start and includes all later answers."""
         # a coordinator can have several contexts, each of an engine's run, but guards count in one context only
-        if (begun, taken) != tuple(self._run.get(name, 0) for name in ("begun", "taken")):
+        if (begun, taken) != tuple(self.scalars.get(name, 0) for name in ("begun", "taken")):
             raise RefusedError(
                 "study.attempts",
-                f"run {self._run['id']!r} was started again, or got another request, which this memory lacks; start "
+                f"run {self.scalars['id']!r} was started again, or got another request, which this memory lacks; start "
                 "the run once at a time, and send its requests one after the other (study.attempts)",
             )
 
     def note_current(self, begun: int, taken: int) -> None:
         """Store the number of the run's starts, and that of requests answered since the latest start."""
-        self._run["begun"], self._run["taken"] = begun, taken
+        self.scalars["begun"], self.scalars["taken"] = begun, taken
 
     @property
     def rows(self) -> AnyArray | None:
@@ -109,33 +140,6 @@ class Memory(MutableMapping[str, AnyArray]):
         self._rows.pop("rows", None)
         if positions is not None:
             self._rows["rows"] = flower_internals.HeldArray(positions)
-
-    @property
-    def preparation(self) -> str | None:
-        """The raw table's preparation, written by `fedkernel.preparing.to_text`; None: not prepared yet."""
-        return str(self._run["preparation"]) if "preparation" in self._run else None
-
-    @preparation.setter
-    def preparation(self, text: str) -> None:
-        self._run["preparation"] = text
-
-    @property
-    def requests_digest(self) -> str:
-        """Chained hash of the run's requests so far, which masks are bound to; empty: none."""
-        return str(self._run.get("asked", ""))
-
-    @requests_digest.setter
-    def requests_digest(self, digest: str) -> None:
-        self._run["asked"] = digest
-
-    @property
-    def table(self) -> str:
-        """Fingerprint of the site's files at the run's start; empty: no files."""
-        return str(self._run.get("table", ""))
-
-    @table.setter
-    def table(self, text: str) -> None:
-        self._run["table"] = text
 
     @property
     def settled(self) -> bool:
@@ -151,25 +155,6 @@ class Memory(MutableMapping[str, AnyArray]):
         """Fix the run's rows, which differ by so many from another run's."""
         if not self.settled:
             self._rows["settled"] = flower_internals.HeldArray(np.array([apart]))
-
-    @property
-    def noted(self) -> bool:
-        """True once the run's rows are stored for comparison with later runs."""
-        return bool(self._run.get("noted", False))
-
-    @noted.setter
-    def noted(self, value: bool) -> None:
-        self._run["noted"] = value
-
-    @property
-    def order(self) -> int | None:
-        """Id of the common rows and their order, see `fedkernel.wire.order_id`; None: rows are not aligned."""
-        order = self._run.get("order")
-        return order if isinstance(order, int) else None
-
-    @order.setter
-    def order(self, order: int) -> None:
-        self._run["order"] = order
 
     def __getitem__(self, name: str) -> AnyArray:
         return flower_internals.read_array(self._record[name], copy=False)

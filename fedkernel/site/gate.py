@@ -29,15 +29,13 @@ PUBLIC = ("Done", "Introduction", "Share", "Prepared")
 ENDED = "a reply of masked sums was refused, which ends the run at this site until it starts again (study.sums)"
 
 
-class Totals(pydantic.BaseModel):
+class Totals(pydantic.BaseModel, extra="forbid", frozen=True):
     """Totals of a site's replies and computing time, in one run or in all runs.
 
     `begun`: starts of the run, or number of runs begun. `floats`: including those in letters. `share`: these per table
     entry (`TotalLimits`). `epsilon`: of all runs begun. `refused`: number of refused requests, in all runs together.
     `seconds`: computing time.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     begun: Count = 0
     floats: Count = 0
@@ -50,18 +48,12 @@ class Totals(pydantic.BaseModel):
 
     def plus(self, size: ReplySize) -> "Totals":
         """Return these totals plus the sizes of one more reply."""
-        return self.model_copy(
-            update={
-                "floats": self.floats + size.floats + size.letters,
-                "share": self.share + size.share,
-                "rows": self.rows + size.rows,
-                "bytes": self.bytes + size.bytes,
-                "seconds": self.seconds + size.seconds,
-            }
-        )
+        names = ("share", "rows", "bytes", "seconds")
+        sizes = {"floats": size.floats + size.letters} | {name: getattr(size, name) for name in names}
+        return self.model_copy(update={name: getattr(self, name) + more for name, more in sizes.items()})
 
 
-class RunProgress(pydantic.BaseModel):
+class RunProgress(pydantic.BaseModel, extra="forbid", frozen=True):
     """Progress of one run at a site, with the totals of the run and of all runs.
 
     - `total`, `run`: totals of all runs, and of this run over all its starts.
@@ -73,8 +65,6 @@ class RunProgress(pydantic.BaseModel):
     - `privacy`: of the run.
     - `ended`: whether a computed reply of masked sums was refused since then: each refusal tells of one site's numbers.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     total: Totals = Totals()
     run: Totals = Totals()
@@ -207,8 +197,6 @@ class Gate:
         return (progress.run, limits.run, "limits.run"), (progress.total, limits.total, "limits.total")
 
 
-REQUESTS_FOLDER = "asked"
-
 ENTRY_BYTES = 64  # bytes of an entry: a request's hash and the hash of its letters
 
 
@@ -219,7 +207,7 @@ class Requests:
     """
 
     def __init__(self, folder: Path, run: str) -> None:
-        self._path = folder / REQUESTS_FOLDER / run
+        self._path = folder / "asked" / run
 
     def check(self, place: int, request: RawRequest, letters: bytes | None = None) -> None:
         """Raise RefusedError if a request, or its letters if given, differs from that of the run's previous start."""

@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedkernel.data import file_errors
 from fedkernel.ground import InputError, derive_key, ensure_writable_folder, open_for_owner, read_secret
 from fedkernel.peers import KeyPair, RunKeyFile, read_pins
 from fedkernel.site.policy_reading import flag
-from fedkernel.site.row_order import read_key
-from fedkernel.wire import RunSpec
+from fedkernel.wire import HASH_BYTES, RunSpec
 
 
 class OwnKeys(NamedTuple):
@@ -29,6 +29,15 @@ class OwnKeys(NamedTuple):
             for peer, pin in self.pins.items()
             if peer in numbers or peer.isdecimal()
         }
+
+
+def read_key(path: str) -> bytes:
+    """Read the key for id hashes that sites share; InputError if it is missing or shorter than 16 bytes."""
+    with file_errors(path, "a file with the sites' key"):
+        key = read_secret(Path(path).expanduser()).strip()
+    if len(key) < HASH_BYTES:
+        raise InputError(f"the key in {path} has {len(key)} bytes; allowed: at least {HASH_BYTES}")
+    return key
 
 
 def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:

@@ -20,8 +20,6 @@ Amount = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
 Approval = Literal["ask", "by hash", "signed", "any"]
 
-ROW_SHARE, ATTEMPTS = 0.5, 3
-
 SHARE_RULE, EPSILON_RULE = "limits.total.share", "limits.total.epsilon"
 
 MOST_EPSILON = 10.0
@@ -54,7 +52,7 @@ class TableRules(_Table):
     """
 
     min_rows: Number = defaults.MIN_ROWS
-    row_share: Annotated[float, Field(ge=0, le=1)] = ROW_SHARE
+    row_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     rows_apart: Amount = defaults.MIN_ROWS
     columns: tuple[str, ...] = ("*",)
     hidden: tuple[str, ...] = ()
@@ -102,7 +100,7 @@ class StudyRules(_Table):
     n_components: Number | None = None
     plan: bool = True
     runs: Amount | None = None
-    attempts: Number = ATTEMPTS
+    attempts: Number = 3
     joint_seed: Literal["needed", "always", "never"] = "needed"
     peers: Literal["pinned", "any"] = "pinned"
     sums: Sums = "plain"

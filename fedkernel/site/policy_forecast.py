@@ -2,17 +2,21 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 from fedkernel import protocol
 from fedkernel.ground import InputError, RefusedError, and_more
 from fedkernel.peers import CarriesLetters
 from fedkernel.site.gate import Totals
-from fedkernel.site.policy import SHARE_RULE, Limits, Policy
+from fedkernel.site.policy import SHARE_RULE, Policy
 from fedkernel.site.study_check import Verdict
 from fedkernel.wire import RunSpec, Study
 
-Answers = Callable[[RunSpec], Sequence[type[protocol.Request[Any]]]]
+TableShape = tuple[int, int] | None
+Kinds = Sequence[type[protocol.Request[Any]]]
+
+Answers = Callable[[RunSpec], Kinds]
 """Function that returns the request classes of a run's client; empty if the class must not be imported."""
 
 Forecasts = Callable[[RunSpec, Sequence[protocol.Member]], protocol.Forecast | None]
@@ -20,8 +24,6 @@ Forecasts = Callable[[RunSpec, Sequence[protocol.Member]], protocol.Forecast | N
 
 TABLE = "guards.table_share"
 """Name of the rule that limits all numbers leaving in a run, per table entry."""
-
-_ALLOWED = {True: False, False: True, None: None}
 
 UNKNOWN = "cannot be predicted"
 NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
@@ -63,9 +65,7 @@ class ReplyBounds(NamedTuple):
         return ReplyBounds(max(self.times, other.times), floats, columns, self.summed and other.summed)
 
 
-def reply_bounds(
-    run: RunSpec, answers: Sequence[type[protocol.Request[Any]]], shape: tuple[int, int] | None
-) -> dict[str, ReplyBounds]:
+def reply_bounds(run: RunSpec, answers: Kinds, shape: TableShape) -> dict[str, ReplyBounds]:
     """Return the bounds on each type of reply in a run's plan, by the type's name."""
     kinds = {kind.__name__: kind for kind in answers}
     sizes: dict[str, ReplyBounds] = {}
@@ -111,9 +111,6 @@ def _size(
     return floats, columns
 
 
-# --- replies one by one
-
-
 def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers) -> Iterator[Verdict]:
     """Yield verdicts on each type of reply: its largest size against the policy's limits on single replies."""
     for run in study.runs if policy.messages is not None else ():
@@ -136,61 +133,79 @@ def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers:
                     yield Verdict(rule, f"at most {amount:,} {name}; {most:,} are allowed", True)
 
 
-# --- all replies together
+class _Amount(NamedTuple):
+    """Floats that leave a site, or these per table entry: bounds and forecast; None: unknown.
+
+    `is_bound`: the forecast is an upper bound.
+    """
+
+    least: float | None
+    most: float | None
+    likely: float | None
+    is_bound: bool = False
+
+    def plus(self, other: "_Amount") -> "_Amount":
+        pairs = zip(self[:3], other[:3], strict=True)
+        least, most, likely = (None if a is None or b is None else a + b for a, b in pairs)
+        return _Amount(least, most, likely, self.is_bound or other.is_bound)
+
+    def per(self, entries: int) -> "_Amount":
+        least, most, likely = (None if own is None else own / entries for own in self[:3])
+        return _Amount(least, most, likely, self.is_bound)
+
+    def fits(self, limit: float) -> bool | None:
+        """Return whether the amount keeps to a limit; None: unknown, for example if a run may end early."""
+        if self.most is not None and self.most <= limit:
+            return True
+        return None if self.likely is None or self.likely <= limit or self.is_bound else False
+
+    @property
+    def text(self) -> str:
+        """Forecast and bound per entry in words, as the predicate of a sentence on a run."""
+        says = [] if self.most is None else [f"{protocol.share_text(self.most)} at most by its plan"]
+        if self.likely is not None and self.likely != self.most:
+            bound = "at most " if self.is_bound else ""
+            says.insert(0, f"{bound}{protocol.share_text(self.likely)} by its forecast")
+        return f"sends {' and '.join(says)}" if says else f"sends a number that {UNKNOWN}"
 
 
-class _FloatAmounts(NamedTuple):
-    """Number of floats that leave a site: lower bound, upper bound and forecast; None: unknown."""
-
-    least: int | None
-    most: int | None
-    likely: int | None
-
-    def plus(self, other: "_FloatAmounts") -> "_FloatAmounts":
-        pairs: Iterator[tuple[int | None, int | None]] = zip(self, other, strict=True)
-        return _FloatAmounts(*(None if a is None or b is None else a + b for a, b in pairs))
-
-
-def _limits(
-    policy: Policy, amounts: Mapping[str, _FloatAmounts], shape: tuple[int, int] | None, left: int
-) -> Iterator[Verdict]:
-    total = _FloatAmounts(left, left, left)
-    for amount in amounts.values():
-        total = total.plus(amount)
-    runs_by_amount: dict[_FloatAmounts, list[str]] = {}
+def _by_amount(amounts: Mapping[str, _Amount]) -> dict[str, _Amount]:
+    """Return the amounts by name of the runs that share them, such as ``run 'a' (and 2 more)``."""
+    runs: dict[_Amount, list[str]] = {}
     for run, amount in amounts.items():
-        runs_by_amount.setdefault(amount, []).append(run)
-    runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in runs_by_amount.items()}
-    whole = {f"the study{f', with {left:,} floats from before,' if left else ''}": total}
-    for where, limits, parts in (("limits.run", policy.limits.run, runs), ("limits.total", policy.limits.total, whole)):
-        if limits.floats is not None:
-            yield from (_limit_verdict(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
-        yield from _unforeseen_limits(where, limits)
+        runs.setdefault(amount, []).append(run)
+    return {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in runs.items()}
 
 
-def _floats(
-    run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[protocol.Request[Any]]], forecasts: Forecasts
-) -> _FloatAmounts:
+def _floats(run: RunSpec, shape: TableShape, answers: Kinds, forecasts: Forecasts) -> _Amount:
     """Return the floats that leave a site in a run: bounds by its plan, mean over sites by its forecast."""
     sizes = reply_bounds(run, answers, shape).values()
-    most: int | None = None if run.plan is None else 0
-    for size in sizes:
-        most = None if most is None or size.floats is None else most + size.times * size.floats
+    bounds = [None if size.floats is None else size.times * size.floats for size in sizes]
+    most = None if run.plan is None or None in bounds else sum(filter(None, bounds))
     clients = len(run.sites or ())
-    forecast = (
-        None if shape is None else forecasts(run, [protocol.Member(place, place, *shape) for place in range(clients)])
-    )
-    if forecast is None:
-        return _FloatAmounts(None, most, None)
+    cohort = None if shape is None else [protocol.Member(place, place, *shape) for place in range(clients)]
+    if cohort is None or (forecast := forecasts(run, cohort)) is None:
+        return _Amount(None, most, None)
     likely = math.ceil(forecast.floats_up / max(1, clients))
     if forecast.meaning != "exact":
-        return _FloatAmounts(None, most, likely)
-    return _FloatAmounts(None if run.align else likely, likely, likely)  # all sites may have fewer rows in common
+        return _Amount(None, most, likely, forecast.meaning == "at most")
+    return _Amount(None if run.align else likely, likely, likely)  # all sites may have fewer rows in common
 
 
-def _limit_verdict(rule: str, limit: int, part: tuple[str, _FloatAmounts], shape: tuple[int, int] | None) -> Verdict:
-    what, (least, most, likely) = part
-    allowed = f"{limit:,} are allowed"
+def _limits(policy: Policy, amounts: Mapping[str, _Amount], shape: TableShape, left: int) -> Iterator[Verdict]:
+    total = reduce(_Amount.plus, amounts.values(), _Amount(left, left, left))
+    whole = {f"the study{f', with {left:,} floats from before,' if left else ''}": total}
+    limits = policy.limits
+    for where, own, parts in (("limits.run", limits.run, _by_amount(amounts)), ("limits.total", limits.total, whole)):
+        if own.floats is not None:
+            yield from (_limit_verdict(f"{where}.floats", own.floats, *part, shape) for part in parts.items())
+        for name in ("rows", "bytes", "seconds"):
+            if getattr(own, name):  # `verdicts` checks 0 rows
+                yield Verdict(f"{where}.{name}", f"{name} are counted during the run; the number {UNKNOWN}", None)
+
+
+def _limit_verdict(rule: str, limit: int, what: str, amount: _Amount, shape: tuple[int, int] | None) -> Verdict:
+    allowed, (least, most, likely, _) = f"{limit:,} are allowed", amount
     if least is not None and least > limit:
         return Verdict(rule, f"{what} sends {least:,} floats, but {allowed}", False)
     if most is not None and most <= limit:
@@ -200,53 +215,6 @@ def _limit_verdict(rule: str, limit: int, part: tuple[str, _FloatAmounts], shape
     if numbers:
         return Verdict(rule, f"{what} sends {' and '.join(numbers)}; {allowed}", None)
     return Verdict(rule, f"the number of floats that {what} sends {UNKNOWN if shape else NO_SIZE}; {allowed}", None)
-
-
-def _unforeseen_limits(where: str, limits: Limits) -> Iterator[Verdict]:
-    for name in ("rows", "bytes", "seconds"):
-        if getattr(limits, name):  # `verdicts` checks 0 rows
-            yield Verdict(f"{where}.{name}", f"{name} are counted during the run; the number {UNKNOWN}", None)
-
-
-class TableShare(NamedTuple):
-    """Floats per table entry that leave in a run: by forecast, a mean or bound, and by plan."""
-
-    likely: float | None
-    most: float | None
-    is_bound: bool
-
-    def plus(self, other: "TableShare") -> "TableShare":
-        """Return the sum of two runs' shares."""
-        pairs = (self.likely, other.likely), (self.most, other.most)
-        likely, most = (None if a is None or b is None else a + b for a, b in pairs)
-        return TableShare(likely, most, self.is_bound or other.is_bound)
-
-    def exceeds(self, limit: float) -> bool | None:
-        """Return whether the run exceeds a limit on the share; None: unknown, for example if it may end early."""
-        if self.most is not None and self.most <= limit:
-            return False
-        if self.likely is None or (self.is_bound and self.likely > limit):
-            return None
-        return True if self.likely > limit else None
-
-    @property
-    def text(self) -> str:
-        """Forecast and bound in words, as the predicate of a sentence on a run."""
-        bound = "at most " if self.is_bound else ""
-        likely = None if self.likely is None else f"{bound}{protocol.share_text(self.likely)} by its forecast"
-        says = [] if likely is None or self.likely == self.most else [likely]
-        says += [f"{protocol.share_text(self.most)} at most by its plan"] if self.most is not None else []
-        return f"sends {' and '.join(says)}" if says else f"sends a number that {UNKNOWN}"
-
-
-def _table_share(
-    run: RunSpec, shape: tuple[int, int], answers: Sequence[type[protocol.Request[Any]]], forecasts: Forecasts
-) -> TableShare:
-    """Return the share of floats per entry that a run sends of a table of this shape."""
-    amount, clients = _floats(run, shape, answers, forecasts), len(run.sites or ())
-    forecast = forecasts(run, [protocol.Member(place, place, *shape) for place in range(clients)])
-    likely, most = (None if floats is None else floats / math.prod(shape) for floats in (amount.likely, amount.most))
-    return TableShare(likely, most, forecast is not None and forecast.meaning == "at most")
 
 
 def table_shares(
@@ -262,47 +230,38 @@ def table_shares(
 
     Equal runs share a verdict. A run that needs more by `Guards.table_share` raises the default limit on all.
     """
-    limit, needed, total = policy.guards.table_share, policy.guards.table_share, TableShare(left, left, False)
+    limit = needed = policy.guards.table_share
     if shape is None:
         yield Verdict(TABLE, f"numbers per table entry: the number {NO_SIZE}; allowed: {limit:g}", None)
         return
-    runs_by_share: dict[TableShare, list[str]] = {}
-    for run in study.runs:
-        share = _table_share(run, shape, answers(run), forecasts)
-        total = total.plus(share)
-        runs_by_share.setdefault(share, []).append(run.id)
-    for share, runs in runs_by_share.items():
-        what = f"numbers per table entry ({math.prod(shape):,} entries)"
-        what = f"{what}: run {runs[0]!r}{and_more(len(runs) - 1)}"
-        more, exceeds = "", share.exceeds(limit)
-        if exceeds and share.likely:
+    entries = math.prod(shape)
+    shares = {run.id: _floats(run, shape, answers(run), forecasts).per(entries) for run in study.runs}
+    for runs, share in _by_amount(shares).items():
+        more, fits = "", share.fits(limit)
+        if fits is False and share.likely:
             needed = max(needed, protocol.rounded_up(share.likely))
             more = f", so --table-share {protocol.rounded_up(share.likely):g} is needed"
-        text = f"{what} {share.text}; allowed: {limit:g}{more} ({protocol.LIMIT_ADVICE})"
-        yield Verdict(TABLE, text, _ALLOWED[exceeds])
-    most = policy.limits.total.allowed_share(needed)
+        text = f"numbers per table entry ({entries:,} entries): {runs} {share.text}; allowed: {limit:g}{more}"
+        yield Verdict(TABLE, f"{text} ({protocol.LIMIT_ADVICE})", fits)
+    total, most = reduce(_Amount.plus, shares.values(), _Amount(left, left, left)), policy.limits.total
     before = f", with {protocol.share_text(left)} from before," if left else ""
-    text = f"numbers per table entry in all runs: the study{before} {total.text}; allowed: {most:g}"
-    yield Verdict(SHARE_RULE, text, _ALLOWED[total.exceeds(most)])
+    text = f"numbers per table entry in all runs: the study{before} {total.text}"
+    allowed = most.allowed_share(needed)
+    yield Verdict(SHARE_RULE, f"{text}; allowed: {allowed:g}", total.fits(allowed))
 
 
 def needed_share(
-    policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
+    policy: Policy, study: Study, shape: TableShape, answers: Answers, forecasts: Forecasts
 ) -> float | None:
     """Return the `Guards.table_share` that a study needs by its forecasts; None: the policy's is enough."""
     if shape is None:
         return None
-    shares = (_table_share(run, shape, answers(run), forecasts) for run in study.runs)
-    needed = [share.likely for share in shares if share.likely and share.exceeds(policy.guards.table_share)]
+    shares = (_floats(run, shape, answers(run), forecasts).per(math.prod(shape)) for run in study.runs)
+    needed = [share.likely for share in shares if share.likely and share.fits(policy.guards.table_share) is False]
     return protocol.rounded_up(max(needed)) if needed else None
 
 
-# --- guards by the number of rows
-
-
-def _guards(
-    policy: Policy, run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[protocol.Request[Any]]]
-) -> Iterator[Verdict]:
+def _guards(policy: Policy, run: RunSpec, shape: TableShape, answers: Kinds) -> Iterator[Verdict]:
     if run.plan is None or not answers:
         yield Verdict("guards", f"the guards' verdict on run {run.id!r} {UNKNOWN}: its client is not fedkernel's", None)
         return
@@ -312,13 +271,10 @@ def _guards(
         yield Verdict("study.plan", f"run {run.id!r}: {error}", False)
         return
     kinds = {kind for kind, _ in protocol.known_requests(run.plan, {kind.__name__: kind for kind in answers})}
-    by_rows = {
-        "coreset_share": any(kind.sampled is not None for kind in kinds),
-        "lone_rows": any(kind.sketched is not None for kind in kinds),
-        "probed_share": any(kind.probes for kind in kinds),
-    }
+    by_rows = {"coreset_share": "sampled", "lone_rows": "sketched", "probed_share": "probes"}
+    guards = [guard for guard, declared in by_rows.items() if any(getattr(kind, declared) for kind in kinds)]
     if shape is None:
-        yield from (Verdict(f"guards.{guard}", f"the verdict {NO_SIZE}", None) for guard in by_rows if by_rows[guard])
+        yield from (Verdict(f"guards.{guard}", f"the verdict {NO_SIZE}", None) for guard in guards)
         return
     faults: dict[str, list[Verdict]] = {guard: [] for guard in by_rows}
     least = math.ceil(policy.table.row_share * shape[0])
@@ -328,7 +284,7 @@ def _guards(
             shared = "; the sites share the sampled rows, and no site sends more than it allows"
             why = f"{text}{shared if guard == 'coreset_share' and not certain else ''}"
             faults[guard].append(Verdict(f"guards.{guard}", why, None if open_ else False))
-    for guard in (guard for guard, applies in by_rows.items() if applies):
+    for guard in guards:
         fits = f"{shape[0]:,} rows are enough for all requests of the plan"
         if run.align:
             fits += f", also if only {least:,} of them are common to all"

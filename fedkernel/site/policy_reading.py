@@ -32,12 +32,11 @@ def _parsed(path: Path, text: str) -> Policy:
     try:
         return Policy.model_validate(parse_toml(text, path))
     except pydantic.ValidationError as error:
-        inner = {name: list(kind.model_fields) for name, kind in _TABLES.items()}
+        tables: dict[str, type[pydantic.BaseModel]]
+        tables = {"table": TableRules, "study": StudyRules, "limits": AllLimits}
+        inner = {name: list(kind.model_fields) for name, kind in tables.items()}
         inner["guards"] = [field.name for field in dataclasses.fields(Guards)]
         raise InputError(f"{path}: {explain(error, list(Policy.model_fields), inner=inner)}") from None
-
-
-_TABLES: dict[str, type[pydantic.BaseModel]] = {"table": TableRules, "study": StudyRules, "limits": AllLimits}
 
 
 def flag(node: Mapping[str, Any], name: str) -> bool:

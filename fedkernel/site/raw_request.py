@@ -32,9 +32,6 @@ class RawRequest(NamedTuple):
     sha256: bytes = b""
 
 
-NO_REQUEST = RawRequest("", {}, {})  # placeholder for a site that keeps no outbox
-
-
 def read_raw_request(message: Message) -> RawRequest:
     """Read the raw request of a message, from the same fields as `fedkernel.protocol.decode`."""
     content = message.content if message.has_content() else RecordDict()

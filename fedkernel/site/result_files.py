@@ -1,8 +1,8 @@
-"""Files that a site keeps of its runs: outputs, rows, table fingerprint and preparation."""
+"""Files that a site keeps of its runs: outputs, rows, table fingerprint, preparation and noise."""
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data import Preparation, Prepare, SiteData, as_table
-from fedkernel.ground import AnyArray, InputError, Positions, Rows, open_npz, write_atomic, write_rows
+from fedkernel.data import Preparation, Prepare
+from fedkernel.ground import AnyArray, InputError, Positions, ensure_writable_folder, open_npz, write_atomic, write_rows
 from fedkernel.preparing import TableToPrepare, from_text
 from fedkernel.wire import Projecting
 
@@ -21,29 +21,26 @@ log = logging.getLogger(__name__)
 MOST_CSV_COLUMNS = 50
 """Most columns of an output array that a site also writes as CSV."""
 
+NOISE_FOLDER = "noise"
+
+Noise = Mapping[str, AnyArray]
+
 RUN = "(run)"  # name of the array that identifies the run among runs of the same id
 EARLIER = "earlier"  # subfolder for the files of earlier runs of the same id
 
 
-def result_writer(
-    path: Path | None, sheet: Path | None = None, key: str = ""
-) -> Callable[[dict[str, AnyArray]], object]:
-    """Return a function that writes a site's output arrays to `path`, and labels and coordinates as CSV to `sheet`.
+def write_results(path: Path, outputs: dict[str, AnyArray], sheet: Path | None = None, key: str = "") -> None:
+    """Write a site's output arrays to `path`, and labels and coordinates as CSV to `sheet`.
 
     `key`: identifies the run; files of a different run with its id move to `EARLIER`.
     """
-
-    def keep(outputs: dict[str, AnyArray]) -> None:
-        if path is not None and key:
-            _set_aside([path, *([] if sheet is None else [sheet])], key)
-            outputs = {**outputs, RUN: np.array(key)}
-        if path is not None:
-            write_atomic(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs), 0o600)
-        few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= MOST_CSV_COLUMNS}
-        if sheet is not None and {"labels", "embedding"} & few.keys():
-            write_rows(sheet, few, 0o600)
-
-    return keep
+    if key:
+        _set_aside([path, *([] if sheet is None else [sheet])], key)
+        outputs = {**outputs, RUN: np.array(key)}
+    write_atomic(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs), 0o600)
+    few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= MOST_CSV_COLUMNS}
+    if sheet is not None and {"labels", "embedding"} & few.keys():
+        write_rows(sheet, few, 0o600)
 
 
 def _set_aside(files: Sequence[Path], key: str) -> None:
@@ -95,11 +92,6 @@ class RunRows:
         except FileNotFoundError:
             raise InputError(f"{path.parent} has no rows of run {run!r}; use the --out folder of that run") from None
 
-    def rows_for(self, project: Projecting, own: SiteData, sha256: str, what: str) -> Rows:
-        """Return the earlier run's rows (N, d_m) of the site's table; raises InputError like `check_for`."""
-        self.check_for(project, sha256, what)
-        return as_table(own.X, what).take(self.positions)
-
     def usable_positions(self, table: TableToPrepare) -> Positions:
         """Return the rows' positions among the usable rows of the file's raw table."""
         return self.positions if table.kept is None else np.searchsorted(table.kept, self.positions)
@@ -141,6 +133,23 @@ def stored_preparation(folder: Path, run: str, prepare: Prepare | None) -> Prepa
             "folder"
         )
     return preparation
+
+
+def kept_noise(folder: Path, run: str, name: str, draw: Callable[[], Noise]) -> Noise:
+    """Return the noise kept under a name in a site's folder, or draw and keep it; `run`: its `Gate.key`.
+
+    A repeated request then gets the same reply: another draw would give it away.
+    """
+    path = folder / NOISE_FOLDER / run / f"{name}.npz"
+    try:
+        with open_npz(path) as file:
+            return dict(file)
+    except FileNotFoundError:
+        noise = dict(draw())
+        ensure_writable_folder(folder / NOISE_FOLDER, 0o700)
+        ensure_writable_folder(path.parent, 0o700)
+        write_atomic(path, lambda file: np.savez(file, allow_pickle=False, **noise), 0o600)
+        return noise
 
 
 def _rows_path(folder: Path, run: str) -> Path:

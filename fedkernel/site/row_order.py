@@ -9,29 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data import RawTable, TableLike, as_table, file_errors
-from fedkernel.ground import (
-    AnyArray,
-    InputError,
-    Positions,
-    ProtocolError,
-    ShareableError,
-    load_npy,
-    read_secret,
-    row_blocks,
-    write_atomic,
-)
+from fedkernel.data import RawTable, Table
+from fedkernel.ground import AnyArray, Positions, ProtocolError, ShareableError, load_npy, write_atomic
 from fedkernel.preparing import TableToPrepare
+from fedkernel.protocol import blocks_of
 from fedkernel.wire import HASH_BYTES, Hashes, are_hashes, as_keys, hash_ids
-
-
-def read_key(path: str) -> bytes:
-    """Read the key for id hashes that sites share; InputError if it is missing or shorter than 16 bytes."""
-    with file_errors(path, "a file with the sites' key"):
-        key = read_secret(Path(path).expanduser()).strip()
-    if len(key) < HASH_BYTES:
-        raise InputError(f"the key in {path} has {len(key)} bytes; allowed: at least {HASH_BYTES}")
-    return key
 
 
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
@@ -88,13 +70,13 @@ def check_rows_apart(
     return min(filter(None, apart), default=0)
 
 
-def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
+def row_contents(X: Table | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
     """Return hashes (n, 16) of the contents of a table's rows, independent of their positions and ids.
 
     Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. `positions` (n,): of the rows in X (N,
     d), whose hashes stay in memory until a different table is hashed; None: all.
     """
-    hashes = _all_contents(_IdentityKey(X), secret)
+    hashes = _all_contents(X, secret)
     contents = hashes if positions is None else hashes[positions]
     order = np.argsort(keys := as_keys(contents), kind="stable")
     repeated = np.append(False, keys[order[1:]] == keys[order[:-1]])
@@ -107,23 +89,10 @@ def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, sec
     return contents
 
 
-class _IdentityKey:
-    """Cache key of a table, equal only for the same object."""
-
-    def __init__(self, X: TableLike | TableToPrepare):
-        self.X = X
-
-    def __hash__(self) -> int:
-        return id(self.X)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _IdentityKey) and other.X is self.X
-
-
 @lru_cache(maxsize=1)
-def _all_contents(table: _IdentityKey, secret: bytes) -> Hashes:
+def _all_contents(X: Table | TableToPrepare, secret: bytes) -> Hashes:
     hashes = bytearray()  # a list of bytes would take three times the memory
-    for row in _raw_rows(table.X.raw, table.X.prepare.clip) if isinstance(table.X, TableToPrepare) else _rows(table.X):
+    for row in _raw_rows(X.raw, X.prepare.clip) if isinstance(X, TableToPrepare) else _rows(X):
         hashes += _hash(row, secret)
     return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)
 
@@ -132,11 +101,9 @@ def _hash(content: bytes, secret: bytes) -> bytes:
     return hashlib.blake2b(content, key=secret, digest_size=HASH_BYTES).digest()
 
 
-def _rows(X: TableLike) -> Iterator[bytes]:
+def _rows(X: Table) -> Iterator[bytes]:
     """Yield the bytes of each row of a numeric table; of sparse rows, column indices and entries."""
-    table = as_table(X, "the table")
-    for place in row_blocks(table.shape[0]):
-        block = table.block(place.start, place.stop)
+    for block in blocks_of(X):
         if isinstance(block, np.ndarray):
             yield from _numbers(block)
         else:

@@ -29,7 +29,7 @@ from fedkernel.numerics import import_kernels
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import KernelClient
 from fedkernel.site.data_files import content_of, labels_of_file, read_file
-from fedkernel.site.result_files import result_writer
+from fedkernel.site.result_files import write_results
 from fedkernel.site.site_setup import Site
 from fedkernel.wire import Job, RunSpec, simulated_keys
 
@@ -80,14 +80,9 @@ def derived_of_file(file: SiteFile | str, version: Version) -> Derived:
     return {}
 
 
-def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
-    """Read a simulated site's file as a raw table, cached; NaN marks an array's missing cells."""
-    path = file if isinstance(file, str) else str(file.path)
-    return _raw_shard(file, version_of(path), prepare)
-
-
 @lru_cache(maxsize=32)
 def _raw_shard(file: str | SiteFile, version: Version, prepare: Prepare) -> TableToPrepare:
+    """Read a simulated site's file as a raw table; NaN marks an array's missing cells."""
     if isinstance(file, SiteFile):
         return TableToPrepare(read_raw(file), prepare)
     if Path(file).suffix.lower() == ".parquet":
@@ -118,9 +113,10 @@ def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
 
 def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     """Return a simulated site, with its part of the job's data and the job's settings filled in."""
-    results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
-    own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": result_writer(results)}
+    own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run)}
     own["masks"] = partial(simulated_keys, site.number, clients)
+    if job.folder is not None:
+        own["keep"] = partial(write_results, job.folder / run.id / f"client-{site.number}.npz")
     if run.shards is not None:
         own |= _simulated_file(run, site.number)
     elif run.data is not None and run.partition is not None:
@@ -129,8 +125,7 @@ def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
         derived = _derived_of_parts(run.data, run.partition, clients, run.seed)[site.number]
         own |= {"X": parts.shards[site.number], "labels": lambda: y, "derived": derived}
         if run.prepare is not None:
-            raws = simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)
-            own["X"] = raws[site.number]
+            own["X"] = simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)[site.number]
     return replace(site, **own)
 
 
@@ -138,15 +133,14 @@ def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
     """Return the `Site` fields of a simulated site that has a file."""
     file = (run.shards or [])[number]
     path = str(file.path) if isinstance(file, SiteFile) else file
-    labels = None if run.labels is None else run.labels[number]
+    version, labels = version_of(path), None if run.labels is None else run.labels[number]
     own: dict[str, Any] = {"table": partial(content_of, [path] if os.path.isfile(path) else [])}
     own |= {"labels": lambda: None if labels is None else load_npy(labels)}
     if isinstance(file, SiteFile):
-        own |= {"labels": partial(labels_of_file, file, version_of(str(file.path))), "ids_without_key": True}
+        own |= {"labels": partial(labels_of_file, file, version), "ids_without_key": True}
     if run.prepare is not None:
-        table = raw_shard(file, run.prepare)
+        table = _raw_shard(file, version, run.prepare)
         return own | {"X": table, "ids": table.raw.ids}
-    version = version_of(path)
     own |= {"derived": derived_of_file(file, version)}
     if isinstance(file, SiteFile):
         data = read_file(file, version)

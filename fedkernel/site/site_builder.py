@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from fedkernel.data import SiteData, version_of
+from fedkernel.data import SiteData, as_table, version_of
 from fedkernel.ground import (
     AnyArray,
     InputError,
@@ -32,26 +32,15 @@ from fedkernel.numerics import Kernel
 from fedkernel.peers import KEY_BYTES, check_pinned
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, check_plan
+from fedkernel.site import data_files
 from fedkernel.site.approval import approved_policy, check_approved
 from fedkernel.site.audit_log import check_outbox
-from fedkernel.site.data_files import (
-    OwnRaw,
-    check_labels_may_be_used,
-    content_of,
-    labels_of_file,
-    new_file,
-    own_file,
-    own_raw_table,
-    read_new_rows,
-    read_own_data,
-    sha256_of,
-)
+from fedkernel.site.data_files import OwnRaw
 from fedkernel.site.gate import Gate
 from fedkernel.site.kept_clusters import OwnClusters
-from fedkernel.site.kept_noise import kept_noise
 from fedkernel.site.keys import kept_keys, own_secret, read_own_keys
 from fedkernel.site.policy_reading import flag, own_policy
-from fedkernel.site.result_files import RunRows, result_writer, stored_preparation, table_at_start
+from fedkernel.site.result_files import RunRows, kept_noise, stored_preparation, table_at_start, write_results
 from fedkernel.site.row_order import VALUES_APART, check_rows_apart, row_contents, row_hashes
 from fedkernel.site.simulated_sites import derived_of_file, simulated_site
 from fedkernel.site.site_setup import Site
@@ -84,10 +73,10 @@ def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -
 
 
 def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
-    file, version = own_file(node)
-    check_labels_may_be_used(file, own_policy(node), who)
+    file, version = data_files.own_file(node)
+    data_files.check_labels_may_be_used(file, own_policy(node), who)
     with _details_logged(who, "read its labels"):
-        return labels_of_file(file, version)
+        return data_files.labels_of_file(file, version)
 
 
 def _number(node: Mapping[str, Any], run: RunSpec) -> int:
@@ -108,31 +97,17 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
 def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     """Build the site of a node for a run of the job: its own or simulated data, and its settings.
 
-    Settings come from the node's configuration only, never from a job:
+    Settings come from the node's configuration only, never from a job. They are named like the options of ``fedkernel
+    join``, which explains them, with commas between several names. Beyond these:
 
-    - ``name``: the site's; its client number is ``partition-id``, or the position of the name in the run's ``sites``.
-    - ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``, ``header``: its
-      file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, paths in the
-      job are ignored. Labels go only to clients that need them and that the operator names.
-    - ``new``: file of new rows with these columns and ids, for runs that project.
-    - ``id-key``: file of the key for id hashes, see `fedkernel.wire.row_id_hashes`; ``ids-without-key``: whether
-      unkeyed hashes of its ids may leave.
+    - ``partition-id``: the client's number; without it, the position of the site's ``name`` in the run's ``sites``.
+    - ``data``: with it, paths in the job are ignored. Labels go only to clients that need them and that the operator
+      names. Nothing is imported that only a job or a message names.
     - ``out``: folder, required with ``data``, for results (``<run>.npz``; labels and up to 50 coordinates of its rows
       also in ``<run>.csv``), the outbox (``outbox.jsonl``) and approved studies (``approved``).
-    - ``policy``: file, see `fedkernel.site.policy`; excludes the entries from ``share-rows`` to ``max-seconds``.
-    - ``share-rows``: whether rows of its file may leave as they are; by default not.
-    - ``allow``: client classes that it runs and kernels that are not fedkernel's: short names or addresses,
-      comma-separated. By default the run's client, if it is fedkernel's. Nothing that only a job or a message names is
-      imported.
-    - ``min-rows``, ``min-sites``: fewest rows of an answer and sites of a run; by default 20 and 3.
-    - ``peers-without-pins``: whether letters are exchanged with unpinned peers.
-    - ``given-seed``: whether the coordinator may choose the seed even if a site's answers are drawn from it.
-    - ``table-share``: numbers that may leave in a run per entry of its table, see `Guards`.
-    - ``max-message``, ``max-memory``, ``max-seconds``: see `fedkernel.site.policy.RequestLimits`.
-    - ``approve``: rule of approval for studies, see `fedkernel.site.check_approved`.
-    - ``keep-payloads``: whether replies are stored in ``out``, next to the outbox (`fedkernel.site.audit_log`).
-    - ``identity``, ``pins``: files, see `KeyPair.read` and `read_pins`.
-    - ``keep-letter-keys``: whether a run's letter keys are kept in ``out`` (`fedkernel.peers.run_key_file`).
+    - ``policy``: excludes the `fedkernel.site.policy_reading.OPTIONS`.
+    - ``keep-payloads``, ``keep-letter-keys``: whether replies (`fedkernel.site.audit_log`) and a run's letter keys
+      (`fedkernel.peers.run_key_file`) are stored in ``out``.
 
     Raises InputError if the run's data are missing or unreadable, or if the node and the run contradict each other.
     """
@@ -145,7 +120,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     with _details_logged(who, "read its keys"):
         keys = read_own_keys(node)
     own: dict[str, Any] = {"identity": keys.identity, "pins": keys.pins_in(run), "name": name, "id_key": keys.ids}
-    site = Site(number, None, None, result_writer(None), job.threads, **own)
+    site = Site(number, None, None, lambda outputs: None, job.threads, **own)
     clients = run.clients or int(node.get("num-partitions", number + 1))
     if number >= clients:
         return site
@@ -171,7 +146,8 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     except RefusedError as error:
         raise RefusedError(error.rule, f"{who}: {error}") from None
     with _details_logged(who, "read its data"):
-        own = read_own_data(node) if run.prepare is None else own_raw_table(*own_file(node), run.prepare)
+        file = data_files.own_file(node)
+        own = data_files.read_own_data(node) if run.prepare is None else data_files.own_raw_table(*file, run.prepare)
     with _details_logged(who, "import the allowed clients"):
         pairs = allowed(own_clients([run]) if policy.study.pairs is None else policy.study.pairs)
         if run.pair is not None:  # an allowed one: another client could answer the plan's requests differently
@@ -183,19 +159,18 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
     with _details_logged(who, "keep its secret"):
         secret = own_secret(out)
-    policy = approved_policy(policy, out, study)
-    approval = node.get("approve", policy.study.approve)
-    clusters = OwnClusters(out, job, run, partial(sha256_of, node), who)
+    policy, approval = approved_policy(policy, out, study), node.get("approve", policy.study.approve)
+    clusters = OwnClusters(out, job, run, partial(data_files.sha256_of, node), who)
 
     def keep(outputs: dict[str, AnyArray]) -> None:
         with _details_logged(who, "store its results"):
-            result_writer(results, sheet, key)(clusters.marked(outputs))
+            write_results(results, clusters.marked(outputs), sheet, key)
 
     def check_keep() -> None:
         with _details_logged(who, "store its results"):
             ensure_writable_folder(out, 0o700)
             check_outbox(out)
-            for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
+            for file in (Path(str(node[name])).expanduser() for name in ("data", "new") if name in node):
                 if file.resolve() in (results.resolve(), sheet.resolve()):
                     raise InputError(f"results of run {run.id!r} would overwrite {file}; change the folder (--out)")
         clusters.check()
@@ -203,20 +178,18 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     def remember(positions: Positions | None, order: int) -> None:
         with _details_logged(who, "store its rows"):
             used = own.X.kept if isinstance(own.X, TableToPrepare) else None
-            RunRows.of(order, positions, own.ids or (), sha256_of(node), used).save(out, run.id)
+            RunRows.of(order, positions, own.ids or (), data_files.sha256_of(node), used).save(out, run.id)
 
+    least, files = 0 if run.privacy else policy.table.rows_apart, ["data"]
     if run.project is None:
-        site = replace(site, X=own.X, ids=own.ids, columns=own.columns)
-        apart = partial(
-            _check_apart, own, site.id_key, secret, out / "rows", 0 if run.privacy else policy.table.rows_apart
-        )
-        site = replace(site, check_rows_apart=apart, remember_order=remember)
+        apart = partial(_check_apart, own, site.id_key, secret, out / "rows", least)
+        site = replace(site, X=own.X, ids=own.ids, columns=own.columns, check_rows_apart=apart, remember_order=remember)
     else:
         with _details_logged(who, "read its new rows"):
-            site = _projecting(site, node, run, run.project)
+            site, files = _projecting(site, node, run, run.project), ["data", "new"]
     return replace(
         site,
-        derived=None if run.prepare or run.project else derived_of_file(*own_file(node)),
+        derived=None if run.prepare or run.project else derived_of_file(*file),
         labels=lambda: _own_labels(node, who),
         keep=keep,
         share_rows=policy.share_rows,
@@ -234,9 +207,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         path=str(data),  # as in error texts
         masks=_mask_keys(site, run, key, pinned=approval == "any" and policy.study.peers == "pinned"),
         keep_noise=partial(kept_noise, out, key),
-        table=partial(
-            content_of, [str(node[name]) for name in (("data",) if run.project is None else ("data", "new"))]
-        ),
+        table=partial(data_files.content_of, [str(node[name]) for name in files]),
         table_at_start=partial(table_at_start, out, run.id),
         check_keep=check_keep,
         earlier=None if run.compare is None else clusters.of,
@@ -269,16 +240,16 @@ def _mask_keys(site: Site, run: RunSpec, key: str, *, pinned: bool) -> Callable[
 
 def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:
     """Return a site that projects new rows by an earlier run's rows of its table, both in that run's preparation."""
-    out, sha256, what = Path(str(node["out"])).expanduser(), sha256_of(node), str(node["data"])
+    out, sha256, what = Path(str(node["out"])).expanduser(), data_files.sha256_of(node), str(node["data"])
     noted, preparation = RunRows.load(out, project.of), stored_preparation(out, project.of, run.prepare)
-    if run.prepare is None or preparation is None:
-        own = read_own_data(node)
-        new = read_new_rows(node, own)
-        X = noted.rows_for(project, own, sha256, what)
-        return replace(site, X=X, new=new.X, ids=new.ids, columns=own.columns, projects=True)
     noted.check_for(project, sha256, what)
-    raw, file = own_raw_table(*own_file(node), run.prepare).X, new_file(node, preparation.names)
-    fresh, text = own_raw_table(file, version_of(str(file.path)), run.prepare), to_text(preparation)
+    if run.prepare is None or preparation is None:
+        own = data_files.read_own_data(node)
+        new, X = data_files.read_new_rows(node, own), as_table(own.X, what).take(noted.positions)
+        return replace(site, X=X, new=new.X, ids=new.ids, columns=own.columns, projects=True)
+    raw = data_files.own_raw_table(*data_files.own_file(node), run.prepare).X
+    file = data_files.new_file(node, preparation.names)
+    fresh, text = data_files.own_raw_table(file, version_of(str(file.path)), run.prepare), to_text(preparation)
     X_then, X_new = raw.prepared(text, noted.usable_positions(raw)), fresh.X.prepared(text)
     return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
 

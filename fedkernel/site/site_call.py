@@ -11,30 +11,14 @@ from flwr.app import Context, Message
 
 from fedkernel import wire
 from fedkernel.data import as_table
-from fedkernel.ground import (
-    AnyArray,
-    InputError,
-    OwnFileError,
-    RefusedError,
-    ShareableError,
-    generator,
-    listed,
-)
+from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, ShareableError, generator, listed
 from fedkernel.kernel_width import WidthClient
 from fedkernel.peers import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare
-from fedkernel.protocol import (
-    KernelClient,
-    MessageT,
-    Privacy,
-    Request,
-    Summed,
-    draw_noise,
-    step_of,
-)
+from fedkernel.protocol import KernelClient, MessageT, Privacy, Request, Summed, draw_noise, step_of
 from fedkernel.site.context_state import Memory
 from fedkernel.site.gate import RunProgress
-from fedkernel.site.kept_noise import Noise
+from fedkernel.site.result_files import Noise
 from fedkernel.site.site_setup import Site
 
 
@@ -108,9 +92,8 @@ class SiteCall:
             X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare, "min_rows": site.min_rows}
         elif isinstance(X, TableToPrepare):
             if (text := memory.preparation) is None:
-                raise ShareableError(
-                    f"the table of {site.display_name} is not prepared yet, but the request needs that"
-                )
+                text = f"the table of {site.display_name} is not prepared yet, but the request needs that"
+                raise ShareableError(text)
             X, new = X.prepared(text, positions), X.prepared_new(text)
         elif X is not None and positions is not None:
             X = as_table(X, f"the data of {site.display_name}").take(positions)

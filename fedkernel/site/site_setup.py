@@ -14,7 +14,7 @@ from fedkernel.peers import KeyPair, RunKeyFile
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import Guards, KernelClient
 from fedkernel.site.gate import Gate
-from fedkernel.site.kept_noise import Noise
+from fedkernel.site.result_files import Noise
 from fedkernel.wire import MaskKeys
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,6 @@ class Site:
     - `projects`: whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
     - `table`: returns the fingerprint of the site's files; empty: no files. `table_at_start`: returns that at a run's
       start, given the start's id and the present one.
-    - `outline`: returns an error's text for the coordinator, without the message, which may quote data.
     - `masks`: returns its keys for masked sums, given the run's id; None: it has none.
     - `keep_noise`: returns the noise kept under a name, or draws and keeps it; None: it is drawn from the run's seed.
     - `derived`: cache of `KernelClient.cached` by client class; None: not cached between messages, as for a raw table.
@@ -93,7 +92,6 @@ class Site:
     kept_keys: RunKeyFile | None = None
     has_pins: bool = False
     sites: Sequence[str] = ()
-    outline: Callable[[Exception], str] = logged
     masks: Callable[[str], MaskKeys] | None = None
     keep_noise: Callable[[str, Callable[[], Noise]], Noise] | None = None
     derived: dict[type[KernelClient], dict[str, Any]] | None = None
@@ -101,9 +99,8 @@ class Site:
     def check_rows(self, rows: int) -> None:
         """Raise ShareableError if an answer would be computed from too few rows."""
         if rows < self.min_rows:
-            raise ShareableError(
-                f"{self.display_name} has {rows} rows; its policy requires at least {self.min_rows} (--min-rows)"
-            )
+            text = f"{self.display_name} has {rows} rows; its policy requires at least {self.min_rows} (--min-rows)"
+            raise ShareableError(text)
 
     def check_table(self, then: str, run: str) -> None:
         """Raise ShareableError if the site's files have changed since a run began."""

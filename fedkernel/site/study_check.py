@@ -6,18 +6,8 @@ from typing import Any, NamedTuple
 
 from fedkernel.ground import RefusedError, own_short_names, short_names
 from fedkernel.protocol import is_seeded
-from fedkernel.site.policy import (
-    EPSILON_RULE,
-    EXEMPT,
-    MOST_EPSILON,
-    MessageRules,
-    Policy,
-    not_masked_text,
-    not_summed_text,
-)
+from fedkernel.site.policy import EPSILON_RULE, EXEMPT, MOST_EPSILON, Policy, not_masked_text, not_summed_text
 from fedkernel.wire import UNASKED_BY, RunSpec, Study
-
-NO_LIMITS = MessageRules()
 
 
 class Verdict(NamedTuple):
@@ -30,21 +20,17 @@ class Verdict(NamedTuple):
 
 def verdicts(policy: Policy, study: Study) -> Iterator[Verdict]:
     """Yield the verdict of each policy rule that can be decided before the study starts."""
-    for name, rule in _RULES.items():
-        faults = dict.fromkeys(fault for run in study.runs for fault in rule.faults(policy, run))
-        yield from (Verdict(name, fault, False) for fault in faults or ())
-        if not faults:
-            yield Verdict(name, rule.meaning(policy, study), True)
+    meanings = _meanings(policy, study)
+    for name, faults_of in _FAULTS.items():
+        faults = dict.fromkeys(fault for run in study.runs for fault in faults_of(policy, run))
+        yield from [Verdict(name, fault, False) for fault in faults] or [Verdict(name, meanings[name], True)]
 
 
 def check_run(policy: Policy, run: RunSpec) -> None:
     """Raise RefusedError for the first policy rule that a run breaks."""
-    for name, rule in _RULES.items():
-        for fault in rule.faults(policy, run):
+    for name, faults_of in _FAULTS.items():
+        for fault in faults_of(policy, run):
             raise RefusedError(name, f"{fault} ({name})")
-
-
-# --- the rules
 
 
 def _too_few_sites(policy: Policy, run: RunSpec) -> Iterator[str]:
@@ -118,61 +104,44 @@ def _messages(policy: Policy, run: RunSpec) -> Iterator[str]:
                     yield not_summed_text(planned.reply)
             except RefusedError as refusal:
                 yield str(refusal)
+    messages = policy.messages or {}
     for reply, number in times.items():
-        rules = policy.messages or {}
-        most = rules.get(reply, rules.get("*", NO_LIMITS)).times
-        if most is not None and number > most:
-            yield f"{reply} is requested up to {number} times, but {most} are allowed"
+        rules = messages.get(reply, messages.get("*"))
+        if rules is not None and rules.times is not None and number > rules.times:
+            yield f"{reply} is requested up to {number} times, but {rules.times} are allowed"
 
 
-def _message_rule_meaning(policy: Policy, study: Study) -> str:
-    if policy.messages is None:
-        return "all replies of the plan"
-    replies = {planned.reply for run in study.runs for step in run.plan or () for planned in step.requests}
-    others = sorted(policy.messages.keys() - replies - {"*"})
-    return "all replies allowed" + (f"; the study has no reply named {', '.join(others)}" if others else "")
-
-
-class _Rule(NamedTuple):
-    faults: Callable[[Policy, RunSpec], Iterator[str]]
-    meaning: Callable[[Policy, Study], str]
-
-
-_RULES: dict[str, _Rule] = {
-    "study.min_sites": _Rule(_too_few_sites, lambda policy, study: f"at least {policy.study.min_sites} sites"),
-    "study.pairs": _Rule(
-        _forbidden_client, lambda policy, study: f"client: {', '.join(policy.study.pairs or ['any of fedkernel'])}"
-    ),
-    "study.kernels": _Rule(
-        _kernels,
-        lambda policy, study: "any kernel" if policy.study.kernels is None else ", ".join(policy.study.kernels),
-    ),
-    "study.n_components": _Rule(
-        _too_many_components, lambda policy, study: f"{policy.study.n_components or 'any number of'} components"
-    ),
-    "study.plan": _Rule(_no_plan, lambda policy, study: "plan present" if policy.study.plan else "plan optional"),
-    "study.joint_seed": _Rule(
-        _chosen_seed,
-        lambda policy, study: (
-            "the coordinator may choose the seed"
-            if policy.study.joint_seed == "never"
-            else "all sites draw the seed" + " where it is needed" * (policy.study.joint_seed == "needed")
-        ),
-    ),
-    "study.sums": _Rule(
-        _plain_sums,
-        lambda policy, study: "only masked sums leave" if policy.study.sums == "masked" else "sums may be plain",
-    ),
-    EPSILON_RULE: _Rule(
-        _epsilon,
-        lambda policy, study: (
-            f"epsilon {MOST_EPSILON:g} in each run with noise"
-            if policy.limits.total.epsilon is None
-            else f"epsilon {policy.limits.total.epsilon} in all runs, before and now"
-        ),
-    ),
-    "limits.total.rows": _Rule(
-        _rows, lambda policy, study: "raw rows may leave" if policy.share_rows else "no raw row leaves"
-    ),
-    "messages": _Rule(_messages, _message_rule_meaning),
+_FAULTS: dict[str, Callable[[Policy, RunSpec], Iterator[str]]] = {
+    "study.min_sites": _too_few_sites,
+    "study.pairs": _forbidden_client,
+    "study.kernels": _kernels,
+    "study.n_components": _too_many_components,
+    "study.plan": _no_plan,
+    "study.joint_seed": _chosen_seed,
+    "study.sums": _plain_sums,
+    EPSILON_RULE: _epsilon,
+    "limits.total.rows": _rows,
+    "messages": _messages,
 }
+
+
+def _meanings(policy: Policy, study: Study) -> dict[str, str]:
+    """Return each rule's sentence on a study that keeps to it."""
+    rules, epsilon = policy.study, policy.limits.total.epsilon
+    replies = {planned.reply for run in study.runs for step in run.plan or () for planned in step.requests}
+    others = ", ".join(sorted((policy.messages or {}).keys() - replies - {"*"}))
+    allowed = "all replies allowed" + (f"; the study has no reply named {others}" if others else "")
+    drawn = "all sites draw the seed" + " where it is needed" * (rules.joint_seed == "needed")
+    spent = f"{MOST_EPSILON:g} in each run with noise" if epsilon is None else f"{epsilon} in all runs, before and now"
+    return {
+        "study.min_sites": f"at least {rules.min_sites} sites",
+        "study.pairs": f"client: {', '.join(rules.pairs or ['any of fedkernel'])}",
+        "study.kernels": "any kernel" if rules.kernels is None else ", ".join(rules.kernels),
+        "study.n_components": f"{rules.n_components or 'any number of'} components",
+        "study.plan": "plan present" if rules.plan else "plan optional",
+        "study.joint_seed": "the coordinator may choose the seed" if rules.joint_seed == "never" else drawn,
+        "study.sums": "only masked sums leave" if rules.sums == "masked" else "sums may be plain",
+        EPSILON_RULE: f"epsilon {spent}",
+        "limits.total.rows": "raw rows may leave" if policy.share_rows else "no raw row leaves",
+        "messages": "all replies of the plan" if policy.messages is None else allowed,
+    }

@@ -20,9 +20,6 @@ from fedkernel.run import Result
 M = TypeVar("M")
 T = TypeVar("T")
 
-TABLE_METHODS = ("central", "judge", "judge_alone", "judge_steps")
-"""Names of the methods of strategies that take all clients' tables."""
-
 
 class Measures(dict[str, float]):
     """Metrics by name, with `details` for the history's last round and `warnings` for the findings."""
@@ -93,7 +90,7 @@ class Evaluable(Generic[M]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Wrap a subclass's methods that take all tables, so that they accept frames as `fit` does."""
         super().__init_subclass__(**kwargs)
-        for name in TABLE_METHODS:
+        for name in ("central", "judge", "judge_alone", "judge_steps"):
             if name in vars(cls):
                 setattr(cls, name, _on_arrays(name, vars(cls)[name]))
 

@@ -56,9 +56,8 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
         execution, settled = begin(self, grid, settings, evaluate=evaluate_config is not None)
         model = execution.finish(settled.protocol(execution.run))
         number, outcome.arrays = execution.account.ledger.rounds, _arrays_of(model)
-        outcome.train_metrics_clientapp = {
-            row["round"]: _costs_of(row) for row in execution.account.history if row["round"]
-        }
+        rounds = [row for row in execution.account.history if row["round"]]
+        outcome.train_metrics_clientapp = {row["round"]: _costs_of(row) for row in rounds}
         if evaluate_config is not None and (measured := measure(settled, execution, model)):
             outcome.evaluate_metrics_clientapp[number] = MetricRecord(dict(measured))
         if evaluate_fn is not None and (judged := evaluate_fn(number, outcome.arrays)) is not None:
@@ -97,15 +96,10 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     ) -> Iterable[Message]:
         """Return the messages of the evaluation's pending round; none if the method has no evaluation."""
         rounds = self._rounds
-        if not rounds.training.done:
-            return []
-        if rounds.evaluating is not None:
-            return [] if rounds.evaluating.done else rounds.evaluating.messages()
-        measuring = rounds.settled.evaluation(rounds.execution.run, rounds.training.value)
-        if measuring is None:
-            return []
-        rounds.evaluating = rounds.execution.start_protocol(measuring)
-        return [] if rounds.evaluating.done else rounds.evaluating.messages()
+        if rounds.training.done and rounds.evaluating is None:
+            measuring = rounds.settled.evaluation(rounds.execution.run, rounds.training.value)
+            rounds.evaluating = None if measuring is None else rounds.execution.start_protocol(measuring)
+        return [] if rounds.evaluating is None or rounds.evaluating.done else rounds.evaluating.messages()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics measured by the clients; None unless an evaluation has just ended."""

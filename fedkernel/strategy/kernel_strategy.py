@@ -94,11 +94,10 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         Raises InputError if the shards or the hyper-parameters do not fit each other. Raises ProtocolError if a client
         fails or does not answer in time.
         """
-        tables: list[Any] = (
-            check_tables(self.tables(shards, id=id), "shards", self.client.table)
-            if prepare is None
-            else tables_to_prepare(shards, prepare, self.partition, id_=id)
-        )
+        if prepare is None:
+            tables: list[Any] = check_tables(self.tables(shards, id=id), "shards", self.client.table)
+        else:
+            tables = tables_to_prepare(shards, prepare, self.partition, id_=id)
         labels = None if y is None else labels_in_order(y, shards, self.partition, id)
         check_phases(limits := dict(deadlines or {}), [self])
         settings = RunSettings(
@@ -276,7 +275,6 @@ def _unmasked_findings(client: type[KernelClient], ledger: Ledger) -> list[str]:
 
 
 def _resume_findings(journal: Journal | None) -> list[str]:
-    """Return a finding if a run was resumed from its journal."""
     if journal is None:
         return []
     journal.log_resumption("its end")

@@ -56,8 +56,6 @@ class Tags:
 
 M = TypeVar("M")
 
-FORMER_NAMES = {"loses_first": "may_lose_client_in_first_round", "hands_out": "distribution_phases"}
-
 
 class Method(Evaluable[M], ABC, Generic[M]):
     """Interface that a strategy's subclass implements: `protocol`, and optionally the methods after it.
@@ -81,7 +79,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        accept_former_names(cls, FORMER_NAMES)
+        accept_former_names(cls, {"loses_first": "may_lose_client_in_first_round", "hands_out": "distribution_phases"})
         if (partition := vars(cls).get("partition", "vertical")) not in ("vertical", "horizontal"):
             raise TypeError(f"{cls.__name__}: partition = {partition!r}, but must be vertical or horizontal")
 

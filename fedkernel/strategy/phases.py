@@ -59,46 +59,35 @@ def join_sites(
 ) -> Execution:
     """Join a run's clients, prepare their tables, and check that these fit each other: steps 1 to 3."""
     try:
-        return _join_and_prepare(method, grid, settings, journal, evaluate)
+        name, pair = type(method).__name__, method.client.__name__
+        account, settings = Account(), replace(settings, privacy=settled_privacy(method, settings.privacy))
+        members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
+        if settings.privacy is not None:
+            settings.privacy.check_sites(len(members))
+        run = Run(tuple(members), settings.seed, settings.wire, settings.privacy)
+        _log_begin(method, members, settings, evaluate)
+        losses = Losses(
+            *(method.on_missing == "continue", method.may_lose_client_in_first_round, method.distribution_phases),
+            *(settings.quorum, len(members)),
+        )
+        losses = Losses() if settings.sums == "masked" else losses
+        execution = Execution(*(name, pair, method.partition, losses, grid, settings, run, account), journal=journal)
+        if settings.prepare is not None:
+            exactly = replace(settings, wire="float64")  # raw columns may have any unit
+            preparing = replace(execution, pair=PrepareClient.__name__, losses=Losses(), settings=exactly)
+            outcome = preparing.finish(prepare_tables(run, settings.prepare, method.partition))
+            warnings = tuple(finding.text for finding in outcome.findings)
+            for warning in warnings:
+                log.warning("%s: %s", settings.run, warning)
+            own = {member.client: member.columns for member in members}
+            prepared = tuple(replace(member, raw_columns=own[member.client]) for member in outcome.members)
+            run, preparation = replace(run, members=prepared), outcome.preparation
+            execution = replace(execution, run=run, preparation=preparation, warnings=warnings)
+        _check_cohort(method, run.members)
+        return execution
     except FedkernelError as error:
         error.joining = True
         raise
-
-
-def _join_and_prepare(
-    method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None, evaluate: bool
-) -> Execution:
-    name, pair = type(method).__name__, method.client.__name__
-    account, settings = Account(), replace(settings, privacy=settled_privacy(method, settings.privacy))
-    members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
-    if settings.privacy is not None:
-        settings.privacy.check_sites(len(members))
-    run, preparation = Run(tuple(members), settings.seed, settings.wire, settings.privacy), None
-    _log_begin(method, members, settings, evaluate)
-    warnings: tuple[str, ...] = ()
-    if settings.prepare is not None:
-        preparer = PrepareClient.__name__
-        exactly = replace(settings, wire="float64")  # raw columns may have any unit
-        preparing = Execution(
-            *(name, preparer, method.partition, Losses(), grid, exactly, run, account), journal=journal
-        )
-        outcome = preparing.finish(prepare_tables(run, settings.prepare, method.partition))
-        warnings = tuple(finding.text for finding in outcome.findings)
-        for warning in warnings:
-            log.warning("%s: %s", settings.run, warning)
-        own = {member.client: member.columns for member in members}
-        prepared = tuple(replace(member, raw_columns=own[member.client]) for member in outcome.members)
-        run, preparation = replace(run, members=prepared), outcome.preparation
-    _check_cohort(method, run.members)
-    losses = Losses(
-        *(method.on_missing == "continue", method.may_lose_client_in_first_round, method.distribution_phases),
-        *(settings.quorum, len(run.members)),
-    )
-    if settings.sums == "masked":
-        losses = Losses()
-    return Execution(
-        *(name, pair, method.partition, losses, grid, settings, run, account, preparation, warnings), journal=journal
-    )
 
 
 def settled_privacy(method: Method[Any], privacy: Privacy | None) -> Privacy | None:
@@ -136,9 +125,8 @@ def _check_cohort(method: Method[Any], members: Sequence[Member]) -> None:
     try:
         method.check_cohort(members)
     except InputError as error:
-        shared = {
-            member.node_id: member.rows if method.partition == "vertical" else member.columns for member in members
-        }
+        axis = "rows" if method.partition == "vertical" else "columns"
+        shared = {member.node_id: getattr(member, axis) for member in members}
         raise error.at(minority_nodes(shared), mendable=True) from None
 
 
@@ -171,16 +159,17 @@ def _width_name(place: int) -> str:
 
 def measure(method: Method[M], execution: Execution, model: M) -> Measures:
     """Measure a model on the clients, and compare clusters with an earlier run's, if configured: step 6."""
-    if execution.settings.privacy is not None:
-        return record_measures(
-            execution, Measures({}, warnings=("the model was not measured: no noise is defined for that",))
-        )
-    if lost := execution.account.losses:  # the measures would be the others', but count as those of all
-        return record_measures(execution, Measures({}, warnings=(f"the model was not measured: {lost[0]}",)))
+    lost = execution.account.losses  # the measures would be the others', but count as those of all
+    if why := "no noise is defined for that" if execution.settings.privacy is not None else next(iter(lost), ""):
+        return record_measures(execution, Measures({}, warnings=(f"the model was not measured: {why}",)))
     measuring = method.evaluation(execution.run, model)
     measures = Measures({}) if measuring is None else record_measures(execution, execution.finish(measuring))
     if (earlier := execution.settings.compare) is not None:
-        comparison = record_measures(execution, _compare_clusters(method, execution, earlier))
+        try:
+            figures = execution.finish(method.comparison(execution.run, earlier))
+        except ProtocolError as error:  # as of that run
+            figures = Measures({}, warnings=[f"stability is not measured, against run {earlier}: {error}"])
+        comparison = record_measures(execution, figures)
         measures.update(comparison)
         measures.warnings += comparison.warnings
     return measures
@@ -194,15 +183,6 @@ def check_phases(deadlines: Mapping[str, float], methods: Sequence[Method[Any]])
     for phase in deadlines:
         if phase not in phases:
             raise InputError(f"deadlines: unknown phase {phase!r}; allowed: {', '.join(phases)}")
-
-
-def _compare_clusters(method: Method[Any], execution: Execution, earlier: str) -> Measures:
-    """Compare clusters with an earlier run's; a failure, as of that run, becomes a warning."""
-    try:
-        figures = execution.finish(method.comparison(execution.run, earlier))
-    except ProtocolError as error:
-        return Measures({}, warnings=[f"stability is not measured, against run {earlier}: {error}"])
-    return figures if isinstance(figures, Measures) else Measures(figures)
 
 
 def record_measures(execution: Execution, figures: dict[str, float]) -> Measures:

@@ -78,7 +78,9 @@ def run_through_files(
     import_kernels(parameters)  # as other processes will: a script's or notebook's kernel is refused here
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
-        labels = None if y is None else [labels_file(own, Path(folder) / f"labels-{n}.npy") for n, own in enumerate(y)]
+        labels: list[str | None] | None = None
+        if y is not None:
+            labels = [None if own is None else as_file(own, Path(folder) / f"labels-{n}") for n, own in enumerate(y)]
         run = RunSpec(
             id="run",
             strategy=checked_address(strategy),
@@ -99,14 +101,6 @@ def run_through_files(
         for _ in ENGINES[engine](job):
             pass
         return Result.load(Path(folder) / "out" / "run")
-
-
-def labels_file(y: npt.NDArray[Any] | None, path: Path) -> str | None:
-    """Write a client's labels to a file, and return its path; None without labels."""
-    if y is None:
-        return None
-    np.save(path, y, allow_pickle=False)
-    return str(path)
 
 
 def as_file(table: Any, stem: Path) -> str:

@@ -217,7 +217,7 @@ def record_run(pair: Pair, *, evaluate: bool = False) -> Recording:
         return rng(self, purpose)
 
     def noting_letters(self: Mailbox, peer: int, letter: Letter) -> None:
-        letters[self._client].append(letter)
+        letters[self.client].append(letter)
         write(self, peer, letter)
 
     with (

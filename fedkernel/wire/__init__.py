@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.wire.content import (
+    from .content import (
         ANSWERS,
         REPEAT_ACTION,
         answer_bundle,
@@ -19,17 +19,9 @@ if TYPE_CHECKING:
         records_of,
         to_content,
     )
-    from fedkernel.wire.error_codes import (
-        DISCONNECTED,
-        ENGINE_CODES,
-        FAILED,
-        INVALID_REPLY,
-        REFUSED,
-        UNFIT_LETTER,
-        UNFIT_TABLE,
-    )
-    from fedkernel.wire.job import HASH_DIGITS, MOST_SITES, Apps, Job, Projecting, RunSpec, Study, shares_rows
-    from fedkernel.wire.joining import (
+    from .error_codes import DISCONNECTED, ENGINE_CODES, FAILED, INVALID_REPLY, REFUSED, UNFIT_LETTER, UNFIT_TABLE
+    from .job import HASH_DIGITS, MOST_SITES, Apps, Job, Projecting, RunSpec, Study, shares_rows
+    from .joining import (
         BEGINNING,
         CommonRows,
         HashedIds,
@@ -41,26 +33,9 @@ if TYPE_CHECKING:
         TakeRows,
         TakeShares,
     )
-    from fedkernel.wire.masked_sums import (
-        ALIKE,
-        UNASKED_BY,
-        MaskedSum,
-        MaskKeys,
-        mask_label,
-        simulated_keys,
-        sum_masked,
-    )
-    from fedkernel.wire.quorum import Deadlines, Losses, Quorum, Seconds, check_quorum
-    from fedkernel.wire.row_id_hashes import (
-        HASH_BYTES,
-        Hashes,
-        Missing,
-        are_hashes,
-        as_keys,
-        hash_ids,
-        key_check,
-        order_id,
-    )
-    from fedkernel.wire.seed_agreement import JOINT_SEED_RULE, check_commitments, check_shares, commitment, joint_seed
+    from .masked_sums import ALIKE, UNASKED_BY, MaskedSum, MaskKeys, mask_label, simulated_keys, sum_masked
+    from .quorum import Deadlines, Losses, Quorum, Seconds, check_quorum
+    from .row_id_hashes import HASH_BYTES, Hashes, Missing, are_hashes, as_keys, hash_ids, key_check, order_id
+    from .seed_agreement import JOINT_SEED_RULE, check_commitments, check_shares, commitment, joint_seed
 else:
     __getattr__, __all__ = lazily(__name__)

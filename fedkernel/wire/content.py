@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -41,8 +41,8 @@ def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
     return sha256.hexdigest()
 
 
-def content_digest(content: RecordDict) -> str:
-    """Return the SHA-256 of all records in a message's content."""
+def content_digest(content: RecordDict, without: Collection[str] = ()) -> str:
+    """Return the SHA-256 of all records in a message's content, without the scalars of some names."""
     sha256 = hashlib.sha256()
     for name, record in sorted(content.items()):
         if isinstance(record, ArrayRecord):
@@ -51,7 +51,8 @@ def content_digest(content: RecordDict) -> str:
                 sha256.update(json.dumps([name, key, len(data)]).encode())
                 sha256.update(data)
         else:
-            sha256.update(json.dumps([name, sorted(record.items())], default=repr).encode())
+            scalars = sorted(item for item in record.items() if item[0] not in without)
+            sha256.update(json.dumps([name, scalars], default=repr).encode())
     return sha256.hexdigest()
 
 
@@ -92,13 +93,7 @@ VARYING = {"salt", "seconds"}  # names of a reply's scalars that change when the
 
 def answer_hash(content: RecordDict) -> str:
     """Return the SHA-256 of a reply's content without its `VARYING` scalars."""
-    lasting = RecordDict()
-    for name, record in content.items():
-        if isinstance(record, ConfigRecord):
-            lasting[name] = ConfigRecord({key: value for key, value in record.items() if key not in VARYING})
-        else:
-            lasting[name] = record
-    return content_digest(lasting)
+    return content_digest(content, VARYING)
 
 
 def from_content(

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeGuard, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.app.message.message import make_message
-from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
+from flwr.common import serde
 from flwr.common.serde_utils import metadata_from_proto, metadata_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import Array as ArrayProto
@@ -65,9 +65,7 @@ def empty_run() -> Run:
 
 def new_context(node_id: int, node_config: dict[str, int | str], run_config: dict[str, str]) -> Context:
     """Return Flower's Context of one client, or of the server (node 0), for a whole run."""
-    return Context(
-        run_id=1, node_id=node_id, node_config=dict(node_config), state=RecordDict(), run_config=dict(run_config)
-    )
+    return Context(1, node_id, dict(node_config), RecordDict(), dict(run_config))
 
 
 def polls_slowly(grid: Grid) -> bool:
@@ -140,7 +138,7 @@ def to_bytes(message: Message) -> bytes:
 def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[bytes, ...]:
     """Serialise a message in parts without copying its arrays; `content`: the content's parts, if known."""
     if not message.has_content():
-        return (message_to_proto(message).SerializeToString(),)
+        return (serde.message_to_proto(message).SerializeToString(),)
     head = metadata_to_proto(message.metadata).SerializeToString()
     return (_tag(1, len(head)) + head, *_field(2, *(content or content_to_parts(message.content))))
 
@@ -167,7 +165,7 @@ def _record(item: Any) -> Any:
         case "config_record":
             return _filled(ConfigRecord, {entry.key: _value(entry.value) for entry in item.config_record.items})
         case _:
-            return recorddict_from_proto(RecordDictProto(items=[item]))[item.key]
+            return serde.recorddict_from_proto(RecordDictProto(items=[item]))[item.key]
 
 
 def _array(proto: Any) -> Array:
@@ -191,7 +189,7 @@ def from_bytes(data: bytes | bytearray) -> Message:
             message = _message(metadata_from_proto(proto.metadata), _content(proto.content))
             message.metadata.delivered_at = ""
         else:
-            message = message_from_proto(proto)
+            message = serde.message_from_proto(proto)
     except Exception as error:  # a forged message can fail anywhere in Flower's checks
         raise ProtocolError(f"it is not a Flower message ({type(error).__name__})") from None
     if not (message.has_content() or message.has_error()):
@@ -347,7 +345,7 @@ def _parts(content: RecordDict, entries: Callable[[Array], PartT]) -> list[bytes
             scalars = b"".join([_item(key, value) for key, value in record.items()])
             parts += _field(1, *_bytes(1, name.encode()), *_field(4, scalars))
         else:
-            parts.append(recorddict_to_proto(RecordDict({name: record})).SerializeToString())
+            parts.append(serde.recorddict_to_proto(RecordDict({name: record})).SerializeToString())
     return parts
 
 
@@ -389,27 +387,11 @@ def _item(key: str, value: Any) -> bytes:
 
 
 def _item_of(key: str, value: Any) -> bytes:
-    return b"".join(_field(1, *_bytes(1, key.encode()), *_field(2, _scalar(value))))
+    item: bytes = serde.config_record_to_proto(_filled(ConfigRecord, {key: value})).SerializeToString()
+    return item
 
 
 _short_item = lru_cache(maxsize=1024, typed=True)(_item_of)  # True is no 1
-
-
-def _scalar(value: Any) -> bytes:
-    """Serialise a scalar as a field of Flower's ConfigRecordValue; `content_of` checks the range of integers."""
-    match value:
-        case str():
-            return b"".join(_field(5, value.encode()))
-        case bool():
-            return bytes([4 << 3, value])
-        case int() if value >= 1 << 63:
-            return bytes([3 << 3, *_digits(value)])
-        case int():
-            return bytes([2 << 3, *_digits(value << 1 if value >= 0 else ~(value << 1))])
-        case float():
-            return bytes([1 << 3 | 1]) + struct.pack("<d", value)
-        case _:
-            return b"".join(_field(6, value))
 
 
 def _bytes(number: int, value: bytes | PartT) -> list[bytes | PartT]:

@@ -47,9 +47,6 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
-OMITTED_IF_UNSET = ("journals", "deadlines", "quorum", "go_on", "whole")
-"""Fields of a job that its JSON omits if unset, for sites with older versions."""
-
 MOST_SITES = 10_000
 """Most named sites of a run."""
 
@@ -57,7 +54,7 @@ RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
 """Id of a run: part of file names at the sites, so without slashes."""
 
 
-class Projecting(pydantic.BaseModel):
+class Projecting(pydantic.BaseModel, extra="forbid", frozen=True):
     """Projection of new rows onto the model of an earlier run, in place of fitting.
 
     - `of`: the earlier run's id. Each site takes that run's rows, in their order, from its own files.
@@ -66,15 +63,13 @@ class Projecting(pydantic.BaseModel):
     - `coordinates`: who gets them: only the coordinator, which computes them, or also every site.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
     of: RunId
     order: int = pydantic.Field(ge=0, lt=2**48)
     model: str = pydantic.Field(pattern="^[0-9a-f]{64}$")
     coordinates: Literal["coordinator", "sites"] = "sites"
 
 
-class RunSpec(pydantic.BaseModel):
+class RunSpec(pydantic.BaseModel, extra="forbid", frozen=True):
     """Description of a run: one strategy, one partition of one data set, and one seed.
 
     - `id`: names the run's folder and files; 240 characters at most.
@@ -103,8 +98,6 @@ class RunSpec(pydantic.BaseModel):
       named sites' public keys for that and for receipts (`KeyPair.listed`), in the order of `sites`.
     - `privacy`: of the sums, by noise; then all that leaves are such sums, and named sites are asked for nothing else.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     id: RunId
     strategy: str
@@ -191,10 +184,8 @@ class RunSpec(pydantic.BaseModel):
         return shares_rows(self.parameters)
 
 
-class Study(pydantic.BaseModel):
+class Study(pydantic.BaseModel, extra="forbid", frozen=True):
     """An experiment's runs, for the sites' approval before the first request, and versions at the coordinator."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     name: str
     runs: Annotated[list[RunSpec], pydantic.FailFast()] = pydantic.Field(min_length=1)
@@ -204,7 +195,6 @@ class Study(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="after")
     def _has_valid_runs(self) -> "Study":
-        """Refuse duplicate ids of runs, and numbers that are not finite."""
         if len({run.id for run in self.runs}) < len(self.runs):
             raise ValueError("two of its runs have the same id")
         try:
@@ -238,16 +228,14 @@ HASH_DIGITS = 12
 """Digits of a study's hash that texts show."""
 
 
-class Apps(pydantic.BaseModel):
+class Apps(pydantic.BaseModel, extra="forbid", frozen=True):
     """Addresses, ``package.module:name``, of the Flower ServerApp and ClientApp that execute a job."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     server: str = pydantic.Field(pattern=r"^\w+(\.\w+)*:\w+$")
     client: str = pydantic.Field(pattern=r"^\w+(\.\w+)*:\w+$")
 
 
-class Job(pydantic.BaseModel):
+class Job(pydantic.BaseModel, extra="forbid", frozen=True):
     """Runs that one start of the coordinator executes, one after the other.
 
     - `study`: the study that the runs belong to; it may have more runs.
@@ -269,8 +257,6 @@ class Job(pydantic.BaseModel):
     Sites are not sent `out`, `models`, `journals`, `go_on` and `whole`.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
     runs: Annotated[list[RunSpec], pydantic.FailFast()] = pydantic.Field(min_length=1)
     study: Study | None = None
     signatures: list[str] = []
@@ -285,12 +271,6 @@ class Job(pydantic.BaseModel):
     journals: bool = False
     go_on: bool = False
     whole: bool = False
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_unset_fields(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the `OMITTED_IF_UNSET` fields that are unset."""
-        table: dict[str, Any] = plain(self)
-        return {name: value for name, value in table.items() if value or name not in OMITTED_IF_UNSET}
 
     @classmethod
     def from_json(cls, text: str) -> "Job":

@@ -220,9 +220,8 @@ def sum_masked(kind: type[Any], replies: Sequence[MaskedSum], label: str) -> Sum
     parts, arrays = np.split(total, [words_of(whole=False) * wide]), dict[str, Any]()
     left = {False: parts[0].reshape(words_of(whole=False), wide), True: parts[1].reshape(1, -1)}
     for name, shape in first.sizes.items():
-        words, left[is_whole] = np.split(
-            left[is_whole := name in first.whole_numbers_of(kind)], [math.prod(shape)], axis=1
-        )
+        is_whole = name in first.whole_numbers_of(kind)
+        words, left[is_whole] = np.split(left[is_whole], [math.prod(shape)], axis=1)
         arrays[name] = from_fixed_point(words.reshape(-1, *shape))
     try:
         summed: Summed = kind.model_validate(arrays, context=NOISY if first.noisy else None)

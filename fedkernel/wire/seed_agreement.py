@@ -36,7 +36,7 @@ def check_commitments(commitments: Any, sites: int, client: int, share: str) -> 
 
 def check_shares(shares: Any, sites: int, digest: str) -> int:
     """Compute the seed from all sites' shares; RefusedError unless the shares match the commitments' digest."""
-    if not _are_texts(shares, sites) or _digest_of(shares) != digest:
+    if not _are_texts(shares, sites) or hashlib.sha256("".join(map(commitment, shares)).encode()).hexdigest() != digest:
         text = f"the shares of the seed do not match the sites' commitments ({JOINT_SEED_RULE})"
         raise RefusedError(JOINT_SEED_RULE, text)
     return joint_seed(shares)
@@ -44,7 +44,3 @@ def check_shares(shares: Any, sites: int, digest: str) -> int:
 
 def _are_texts(value: Any, number: int) -> bool:
     return isinstance(value, list | tuple) and len(value) == number and all(isinstance(text, str) for text in value)
-
-
-def _digest_of(shares: Sequence[str]) -> str:
-    return hashlib.sha256("".join(map(commitment, shares)).encode()).hexdigest()

@@ -120,6 +120,11 @@ def test_streams_that_do_not_end_are_counted(hub):
     hub.admit(caller())
 
 
+def held(decoder):
+    """Bytes so far of a message that is not whole."""
+    return len(decoder._data or b"")
+
+
 def test_a_letter_that_nobody_waits_for_is_not_kept(hub):
     stream, awaited = hub.admit(caller()), ask_first(hub)
     size = 5 << 20
@@ -127,12 +132,12 @@ def test_a_letter_that_nobody_waits_for_is_not_kept(hub):
         *begun, last = frames(Envelope(message_id, (bytes(size),)))
         for frame in begun:
             hub.receive_frame(stream, frame)
-        assert stream.decoder.held == (size - len(last) + 1 if most else 0)
+        assert held(stream.decoder) == (size - len(last) + 1 if most else 0)
         hub.receive_frame(stream, last)
         assert len(hub._replies) == (1 if most else 0)
     again = next(frames(Envelope(awaited, (bytes(size),))))
     hub.receive_frame(stream, again)
-    assert stream.decoder.held == 0  # it has been answered
+    assert held(stream.decoder) == 0  # it has been answered
 
 
 def test_an_inbox_takes_no_more_than_twice_what_came():
@@ -145,7 +150,7 @@ def test_an_inbox_takes_no_more_than_twice_what_came():
         inbox.decode(parts[number % 256])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert inbox.held == size + 1
+    assert held(inbox) == size + 1
     assert peak < 2 * size + 4096
     inbox = FrameDecoder()
     assert inbox.decode(HEAD + (2).to_bytes(8, "big") + b"a") is None

@@ -241,7 +241,7 @@ def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told
     script["logs"] += [[line(result_transport.Parcel("two", error=failure)), one]]
     script["statuses"] += [None, ("running", ""), ("finished:completed", ""), ("finished:completed", "")]
     assert list(superlink.run_job(two_runs(tmp_path))) == ["one", "two"]
-    assert list(superlink.run_job(two_runs(tmp_path))) == [FailedRun.from_table("two", failure), "one"]
+    assert list(superlink.run_job(two_runs(tmp_path))) == [FailedRun("two", **failure), "one"]
     assert (tmp_path / "out" / "two" / "result.json").read_text() == "{}"
     assert script == {"logs": [], "statuses": [], "commands": []}
     script, line = scripted

@@ -12,9 +12,8 @@ from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.experiments.commands.logging_setup import site_log
 from fedkernel.ground import load_npy, write_atomic
 from fedkernel.peers import KeyPair
-from fedkernel.site.keys import own_secret
-from fedkernel.site.result_files import result_writer
-from fedkernel.site.row_order import read_key
+from fedkernel.site.keys import own_secret, read_key
+from fedkernel.site.result_files import write_results
 
 
 def test_a_link_in_the_place_of_an_unfinished_file_leads_nowhere(tmp_path):
@@ -48,7 +47,7 @@ def test_what_a_site_keeps_is_for_its_owner_only(tmp_path):
     own = tmp_path / "own"
     for _ in range(2):  # the second puts what the first has kept aside
         key = str(np.random.default_rng().random())
-        result_writer(own / "run.npz", own / "run.csv", key)({"labels": np.arange(3)})
+        write_results(own / "run.npz", {"labels": np.arange(3)}, own / "run.csv", key)
     with site_log(tmp_path / "log", "north", as_json=False) as tell:
         tell("it has begun")
     kept = [own, *own.rglob("*"), tmp_path / "log"]

@@ -34,7 +34,7 @@ from fedkernel.peers.run_key_file import KEY_FOLDER
 from fedkernel.run import Result, read_ledger
 from fedkernel.site import RECEIPTS, RunRows, approve, read_outbox, read_receipts
 from fedkernel.site.audit_log_reader import payload_of
-from fedkernel.site.kept_noise import NOISE_FOLDER
+from fedkernel.site.result_files import NOISE_FOLDER
 
 CLUSTERS = """
 [[strategy]]

@@ -15,7 +15,7 @@ from fedkernel.run.journal import RecordMismatchError
 from fedkernel.run.run_resumption import ResumingGrid
 from fedkernel.site import simulated_sites
 from fedkernel.site.context_state import Memory
-from fedkernel.site.result_files import result_writer
+from fedkernel.site.result_files import write_results
 from fedkernel.wire import RunSpec, flower_internals
 
 
@@ -92,7 +92,7 @@ def test_what_a_site_kept_of_another_run_of_that_name_is_set_aside_and_the_same_
     path, sheet, earlier = tmp_path / "trial.npz", tmp_path / "trial.csv", tmp_path / "earlier"
     sheet.write_text("of whatever", encoding="utf-8")
     for label, key in enumerate(("a", "a", "b", "c", "c")):
-        result_writer(path, sheet, key)({"labels": np.array([label])})
+        write_results(path, {"labels": np.array([label])}, sheet, key)
         with np.load(path) as kept:
             assert kept["labels"].tolist() == [label]
         assert sheet.read_text(encoding="utf-8") == f"row,label\n0,{label}\n"

@@ -18,12 +18,13 @@ from scipy import sparse
 
 from fedkernel import DKPCA, FKKMeans, InputError, Linear, ProtocolError, VFedPCA, wire
 from fedkernel.clients.dkpca import FindLocalEigenpairs
-from fedkernel.data import Prepare, RawTable
+from fedkernel.data import Prepare, RawTable, as_table
 from fedkernel.preparing import TableToPrepare
 from fedkernel.run import common_rows, row_matching
 from fedkernel.run.row_matching import check_same_columns
 from fedkernel.site import find_rows, row_order
-from fedkernel.site.row_order import check_rows_apart, read_key, row_contents, row_hashes
+from fedkernel.site.keys import read_key
+from fedkernel.site.row_order import check_rows_apart, row_contents, row_hashes
 from fedkernel.site.site_builder import _check_apart
 from fedkernel.wire import HASH_BYTES, flower_internals, hash_ids, to_content
 
@@ -261,21 +262,25 @@ def test_a_run_on_other_values_than_the_last_is_refused(tmp_path):
     assert "allowed: the same values or 20 others at least (table.rows_apart)" in message
 
 
+def contents(X, positions, key):
+    return row_contents(X if isinstance(X, TableToPrepare) else as_table(X, "X"), positions, key)
+
+
 def test_the_content_of_a_row_is_known_again_wherever_it_stands(tmp_path):
     X = np.array([[1.0, 0.0], [2.0, 5.0], [1.0, -0.0], [3.0, 0.0]])
-    names = [name.tobytes() for name in row_contents(X, None, KEY)]
+    names = [name.tobytes() for name in contents(X, None, KEY)]
     assert len(set(names)) == 4, "equal rows are counted"
-    assert {name.tobytes() for name in row_contents(X[::-1].copy(), None, KEY)} == set(names)
-    assert {name.tobytes() for name in row_contents(X, np.array([0, 1]), KEY)} == set(names[:2])
-    assert {name.tobytes() for name in row_contents(X, np.array([2, 1]), KEY)} == set(names[:2])
-    assert not set(names) & {name.tobytes() for name in row_contents(X, None, KEY[::-1])}, "under the site's secret"
+    assert {name.tobytes() for name in contents(X[::-1].copy(), None, KEY)} == set(names)
+    assert {name.tobytes() for name in contents(X, np.array([0, 1]), KEY)} == set(names[:2])
+    assert {name.tobytes() for name in contents(X, np.array([2, 1]), KEY)} == set(names[:2])
+    assert not set(names) & {name.tobytes() for name in contents(X, None, KEY[::-1])}, "under the site's secret"
     raw = TableToPrepare(RawTable.of_array(X), Prepare())
-    np.testing.assert_array_equal(row_contents(raw, None, KEY), row_contents(X, None, KEY))
+    np.testing.assert_array_equal(contents(raw, None, KEY), contents(X, None, KEY))
     sheet = RawTable({"sex": np.array(["f", None, "m"], object), "age": np.array([1.0, np.nan, 3.0])})
     prepare = Prepare(missing="mean", categories={"sex": ("f", "m")})
-    assert len(set(map(bytes, row_contents(TableToPrepare(sheet, prepare), None, KEY)))) == 3
+    assert len(set(map(bytes, contents(TableToPrepare(sheet, prepare), None, KEY)))) == 3
     full, changed = (sparse.csr_array(entries) for entries in (X, np.where(X == 5, 6, X)))
-    same = [a.tobytes() == b.tobytes() for a, b in zip(*(row_contents(x, None, KEY) for x in (full, changed)))]  # noqa: B905
+    same = [a.tobytes() == b.tobytes() for a, b in zip(*(contents(x, None, KEY) for x in (full, changed)))]  # noqa: B905
     assert same == [True, False, True, True]
 
 

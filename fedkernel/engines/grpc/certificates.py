@@ -32,7 +32,6 @@ ISSUED = "ca.issued"
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 """Time by which a certificate's start is backdated, for machines whose clocks are late."""
 
-_NAME = re.compile(r"\w[\w.-]{0,62}", re.ASCII)
 _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.CLIENT_AUTH}
 
 
@@ -49,7 +48,7 @@ class TLS:
 
 def check_name(name: str) -> str:
     """Return a site's name if it is valid for a certificate and a folder; InputError otherwise."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(r"\w[\w.-]{0,62}", name, re.ASCII):
         raise InputError(
             f"name = {name!r}, but must be 1 to 63 letters, digits, '.', '_' or '-', and begin with a letter or digit"
         )
@@ -84,31 +83,25 @@ def make_certificates(
     hosts = [_host(server) for server in servers]
     if not renew and (issued := [name for name in names if (folder / name / "tls.crt").exists()]):
         raise InputError(f"{folder / issued[0]} already holds a certificate; --renew writes a new one")
+    own_authority(folder)  # its faults come before any key is replaced
     for name in names:
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = issue(folder, name, key.public_key(), hosts if name == SERVER else (), days, write=False)
         _write(folder / name / "tls.key", _pem(key), 0o600)
-        _write(folder / name / "tls.crt", certificate)
+        issue(folder, name, key.public_key(), hosts if name == SERVER else (), days)
     return [folder / name for name in names]
 
 
 def issue(
-    folder: Path,
-    name: str,
-    key: ec.EllipticCurvePublicKey,
-    hosts: Sequence[x509.GeneralName],
-    days: float,
-    *,
-    write: bool = True,
-) -> bytes:
-    """Create a certificate (PEM) of the authority, for a server's hosts or a site, and record its serial number."""
+    folder: Path, name: str, key: ec.EllipticCurvePublicKey, hosts: Sequence[x509.GeneralName], days: float
+) -> None:
+    """Write a certificate of the authority, for a server's hosts or a site, and record its serial number."""
     authority, signer = own_authority(folder)
-    certificate = _builder(name, authority.subject, key, days)
-    certificate = certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    usage = _ROLES[SERVER if name == SERVER else "site"]
-    certificate = certificate.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-    certificate = certificate.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+    usage, issuer = _ROLES[SERVER if name == SERVER else "site"], signer.public_key()
+    certificate = (
+        _builder(name, authority.subject, key, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
     )
     if hosts:
         certificate = certificate.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
@@ -120,11 +113,8 @@ def issue(
             before.append(x509.load_pem_x509_certificate(path.read_bytes()))
     with (folder / ISSUED).open("a", encoding="ascii") as file:
         file.writelines(f"{listed.serial_number:x} {name}\n" for listed in (*before, signed))
-    pem = signed.public_bytes(serialization.Encoding.PEM)
     _write(folder / name / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
-    if write:
-        _write(path, pem)
-    return pem
+    _write(path, signed.public_bytes(serialization.Encoding.PEM))
 
 
 def issued_serials(folder: Path, name: str) -> set[int]:
@@ -162,13 +152,11 @@ def read_tls(folder: Path, role: str) -> TLS:
         raise InputError(f"{folder / 'tls.crt'} is not signed by the authority in the same folder, ca.crt") from None
     for what, certificate in (("certificate", own), ("authority", authority)):
         now = datetime.datetime.now(datetime.UTC)
-        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-            first, last = (
-                f"{time:%Y-%m-%d %H:%M} UTC"
-                for time in (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
-            )
-            state = "has expired" if now > certificate.not_valid_after_utc else "is not valid yet"
-            raise InputError(f"the {what} in {folder} {state}: it is valid from {first} to {last}")
+        first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if not first <= now <= last:
+            state = "has expired" if now > last else "is not valid yet"
+            valid = f"it is valid from {first:%Y-%m-%d %H:%M} UTC to {last:%Y-%m-%d %H:%M} UTC"
+            raise InputError(f"the {what} in {folder} {state}: {valid}")
     try:
         name = str(own.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
         usage = own.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -246,10 +234,8 @@ def _common_name(name: str) -> x509.Name:
 
 
 def _host(text: str) -> x509.GeneralName:
-    try:
+    with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(text))
-    except ValueError:
-        pass
     if not re.fullmatch(r"[A-Za-z0-9*]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", text):
         raise InputError(f"server = {text!r}, but must be a host name or an address, without a port")
     return x509.DNSName(text)

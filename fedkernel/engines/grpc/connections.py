@@ -79,7 +79,6 @@ def _peer_of(name: str) -> Peer:
     return _peer(address.strip("[]"), int(port) if port.isdecimal() else 0)
 
 
-_SIGN = b"Handshake failed"
 _CAUSES = {
     b"certificate has expired": "its certificate has expired",
     b"CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by this server's authority",
@@ -108,7 +107,7 @@ def report_failed_handshakes(report: Callable[[str], object], pass_on: Callable[
     def listen() -> None:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
-                if _SIGN in line:
+                if b"Handshake failed" in line:
                     report(f"refused a connection: {_cause(line)}")
                 else:
                     pass_on(_text(line))

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import quote
 
 from fedkernel.engines.app_execution import carry_out, import_paths, short_folder
@@ -124,7 +125,7 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
         ):
             grid.wait_for_all(check_processes)
             # no journal: its processes end with this one, and their memory with them
-            yield from _run_over(grid, job.model_copy(update={"journals": False}))
+            yield from carry_out(job.model_copy(update={"journals": False}), lambda run, text: nullcontext(grid))
 
 
 def _socket_fault(path: Path) -> str:
@@ -142,17 +143,12 @@ def _socket_fault(path: Path) -> str:
 
 def _for_sites(job: Job) -> str:
     """Return a job's JSON for the sites, without the server's folders and options."""
-    return job.model_copy(
-        update={"out": None, "models": {}, "journals": False, "go_on": False, "whole": False}
-    ).model_dump_json()
-
-
-def _run_over(grid: StreamGrid, job: Job) -> Iterator[str | FailedRun]:
-    return carry_out(job, lambda run, text: nullcontext(grid))
+    own: dict[str, Any] = {"out": None, "models": {}, "journals": False, "go_on": False, "whole": False}
+    return job.model_copy(update=own).model_dump_json()
 
 
 def _finish(grid: StreamGrid, job: Job) -> None:
-    for _ in _run_over(grid, job):
+    for _ in carry_out(job, lambda run, text: nullcontext(grid)):
         pass
 
 

@@ -73,14 +73,12 @@ class FrameError(Exception):
 FileName = Annotated[str, pydantic.StringConstraints(pattern=r"^[\w=,+-][\w.=,+-]*\.npz$", max_length=255)]
 
 
-class Welcome(pydantic.BaseModel):
+class Welcome(pydantic.BaseModel, extra="forbid", frozen=True, strict=True):
     """Server's first note to a site.
 
     `client`, `clients`: the site's number, and the number of sites. `job`: JSON for Flower's run configuration of each
     app. `limit`: most bytes of a message. `files`: names of all files that the server may send to be stored.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
     client: Annotated[int, pydantic.Field(ge=0)]
     clients: Annotated[int, pydantic.Field(ge=1)]
@@ -89,10 +87,8 @@ class Welcome(pydantic.BaseModel):
     files: list[FileName] = []
 
 
-class Note(pydantic.BaseModel):
+class Note(pydantic.BaseModel, extra="forbid", frozen=True, strict=True):
     """Server's control message: welcome, name of the next message's file, or end of work (empty: success)."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
     welcome: Welcome | None = None
     file: FileName | None = None
@@ -126,6 +122,7 @@ def frames(envelope: Envelope) -> Iterator[bytes]:
         yield b"".join((head, *chunks))
 
 
+@dataclass
 class FrameDecoder:
     """Decoder of received frames; its memory grows with the bytes received, not with the announced length.
 
@@ -133,43 +130,32 @@ class FrameDecoder:
     whether it is stored; of others only the length is counted.
     """
 
-    def __init__(
-        self,
-        limit: int = MAX_MESSAGE_BYTES,
-        *,
-        notes: bool = False,
-        is_awaited: Callable[[str], bool] = lambda message_id: True,
-    ) -> None:
-        self._limit = limit
-        self._notes = notes
-        self._is_awaited = is_awaited
+    limit: int = MAX_MESSAGE_BYTES
+    notes: bool = False
+    is_awaited: Callable[[str], bool] = lambda message_id: True
+
+    def __post_init__(self) -> None:
         self._id = ""
         self._data: bytearray | None = None
         self._left = 0
-
-    @property
-    def held(self) -> int:
-        """Bytes received so far of an incomplete message."""
-        return len(self._data or b"")
 
     def decode(self, frame: bytes) -> Envelope | Note | bytes | None:
         """Decode a frame: the message that it completes, a note or `HEARTBEAT`; None if more follow; or FrameError."""
         if frame == HEARTBEAT:
             return HEARTBEAT
         kind, body = frame[:1], memoryview(frame)[1:]
-        if kind == _NOTE and self._notes and not self._left:
+        if kind == _NOTE and self.notes and not self._left:
             try:
                 return Note.model_validate_json(bytes(body))
             except pydantic.ValidationError:
                 raise FrameError("it sent an invalid note") from None
         if kind == _FIRST and not self._left and len(body) >= _HEAD.size:
             identifier, self._left = _HEAD.unpack_from(body)
-            if self._left > self._limit:
-                raise FrameError(
-                    f"it announced a message of {self._left:,} bytes; allowed are {self._limit:,} (--max-message)"
-                )
+            if self._left > self.limit:
+                text = f"it announced a message of {self._left:,} bytes; allowed are {self.limit:,} (--max-message)"
+                raise FrameError(text)
             self._id, body = identifier.decode("ascii", "replace"), body[_HEAD.size :]
-            self._data = bytearray() if self._is_awaited(self._id) else None
+            self._data = bytearray() if self.is_awaited(self._id) else None
         elif kind != _MORE or not self._left:
             raise FrameError("it sent a frame out of order")
         if len(body) > self._left or (self._left and not len(body)):

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -136,7 +135,8 @@ class Node:
                 if self._broken is not None:
                     raise self._broken from None
                 details = printable(error.details() or "")
-                if cause := self._permanent_cause(error.code(), details):
+                known = next((cause for sign, cause in _UNTRUSTED.items() if sign in details), "")
+                if cause := details if error.code() in _REFUSED else known:  # further attempts would fail, too
                     raise EngineError(f"{address} cannot be joined: {cause}") from None
             if self._welcomed:
                 began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
@@ -157,12 +157,6 @@ class Node:
                 last_report = time.monotonic()
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _permanent_cause(self, code: grpc.StatusCode, details: str) -> str | None:
-        """Return why further attempts to connect would fail, too; None if they may succeed."""
-        if code in _REFUSED:
-            return details
-        return next((cause for sign, cause in _UNTRUSTED.items() if sign in details), None)
 
     def _answer_stream(self, address: str, tls: TLS | None) -> str | None:
         """Answer one stream's requests; return as `_connect_repeatedly`, or None if it ended without such a note."""
@@ -219,10 +213,8 @@ class Node:
                 # a restarted server has fewer runs left; a run's key covers its sites
                 self._context.run_config["job"] = welcome.job
             else:
-                place = {"partition-id": welcome.client, "num-partitions": welcome.clients}
-                context = flower_internals.new_context(
-                    welcome.client + 1, {**self.config, **place}, {"job": welcome.job}
-                )
+                config = {**self.config, "partition-id": welcome.client, "num-partitions": welcome.clients}
+                context = flower_internals.new_context(welcome.client + 1, config, {"job": welcome.job})
                 with self._lock:
                     self._context, self._journal_position = context, ResumeState()
         self._welcomed = True
@@ -355,12 +347,8 @@ def _request_name(message: Message) -> str:
     """Return the class name of a request, as its sender wrote it."""
     # not by `content.config_records`, which builds a dictionary
     config = message.content.get("config") if message.has_content() else None
-    return _plain_name(str(config.get("message", "") if isinstance(config, ConfigRecord) else "")[:60])
-
-
-@lru_cache(maxsize=64)
-def _plain_name(request: str) -> str:
-    return one_line(request) or "a request"
+    name = config.get("message", "") if isinstance(config, ConfigRecord) else ""
+    return one_line(str(name)[:60]) or "a request"
 
 
 def _cause(details: str) -> str:

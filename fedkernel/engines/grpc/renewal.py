@@ -125,9 +125,8 @@ class RenewedCertificate:
             own = x509.load_pem_x509_certificate(self._tls.certificate)
             if (end := own.not_valid_after_utc) > datetime.datetime.now(datetime.UTC):
                 return self._tls
-            text = (
-                f"the certificate in {self._tls.folder} expired at {end:%Y-%m-%d %H:%M} UTC; waiting for a renewed one"
-            )
+            expired = f"the certificate in {self._tls.folder} expired at {end:%Y-%m-%d %H:%M} UTC"
+            text = f"{expired}; waiting for a renewed one"
             if text != self._reported:
                 self._reported = text
                 self._report(text)

@@ -52,18 +52,14 @@ class Spool:
         size = sum(map(len, content))
         return self._write(_RECORD.pack(before, self._place, size, len(head), envelope.id.encode()) + head)
 
-    def places(self, last: int | None) -> list[int]:
-        """Return the positions of a site's requests, oldest first; `last`: that of the latest."""
-        chain: list[int] = []
+    def places(self, last: int | None) -> dict[str, int]:
+        """Return the positions of a site's requests by id, oldest first; `last`: that of the latest."""
+        chain: list[tuple[str, int]] = []
         while last is not None:
-            chain.append(last)
-            before = self._record(last)[0]
+            before, *_, identifier = self._record(last)
+            chain.append((identifier.decode(), last))
             last = before - 1 if before else None
-        return chain[::-1]
-
-    def id_at(self, place: int) -> str:
-        """Return the id of the request at a position."""
-        return self._record(place)[4].decode()
+        return dict(reversed(chain))
 
     def at(self, place: int) -> Envelope:
         """Return the request at a position."""

@@ -34,19 +34,14 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
             continue
         certificate = certificates.own_certificate(path, authority, "revokes")
         serials |= {certificate.serial_number}
-    now = datetime.datetime.now(datetime.UTC)
+    now, life = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=AUTHORITY_DAYS)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
-    builder = builder.last_update(now - certificates.CLOCK_SKEW).next_update(
-        now + datetime.timedelta(days=AUTHORITY_DAYS)
-    )
+    builder = builder.last_update(now - certificates.CLOCK_SKEW).next_update(now + life)
     for serial in sorted(serials):
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
         builder = builder.add_revoked_certificate(entry.build())
     content = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    paths = [
-        folder / REVOCATION_LIST,
-        *([folder / certificates.SERVER / REVOCATION_LIST] if (folder / certificates.SERVER).is_dir() else []),
-    ]
+    paths = [place / REVOCATION_LIST for place in (folder, folder / certificates.SERVER) if place.is_dir()]
     for path in paths:
         write_atomic(path, lambda file: file.write(content))
     return paths

@@ -118,7 +118,6 @@ class StreamGrid(MessageGrid):
         self.on_ready()  # once per round
 
     def _spool_request(self, slot: SiteSlot, message: Message, envelope: Envelope) -> None:
-        """Spool a request, to send it again to a process that was restarted."""
         if message.metadata.message_type == MessageType.QUERY:  # a run begins
             if self._under_way:
                 self._forget_run()
@@ -132,7 +131,6 @@ class StreamGrid(MessageGrid):
             self._stop_spooling(slot, "written", error)
 
     def _stop_spooling(self, slot: SiteSlot, what: str, error: OSError) -> None:
-        """Stop spooling a site's requests for the rest of this run."""
         if all(other.complete for other in self._nodes):  # else it was reported before
             text = f"requests cannot be {what} ({printable(str(error))}); this run can no longer survive a site restart"
             self._faults.append(text)
@@ -150,8 +148,8 @@ class StreamGrid(MessageGrid):
             for message_id in ids & slot.waiting.keys():
                 del slot.waiting[message_id]
 
-    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Mark sites that missed journaled requests as `behind`; return an empty text, since every run can resume."""
+    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> None:
+        """Mark sites that missed journaled requests as `behind`."""
         # a site may have answered one request more, whose reply was not recorded: it sends that answer again
         self.behind = frozenset(
             slot.node
@@ -159,7 +157,6 @@ class StreamGrid(MessageGrid):
             if (count := answered.get(slot.node, 0))
             and slot.journal_position not in (f"{run} {count}", f"{run} {count + 1}")
         )
-        return ""
 
     def restore_requests(self, messages: Iterable[Message]) -> None:
         """Spool messages of the run that were answered before this process started."""
@@ -226,7 +223,7 @@ class StreamGrid(MessageGrid):
             if waiter is not None:
                 self._cut(waiter)
             slot.next, slot.asked_at = stream, self._clock()
-            holder.ask()
+            holder.asked = True
             self._ready.add(holder)
         slot.open += 1  # only for returned streams, which `leave` ends
         return stream, text
@@ -293,13 +290,12 @@ class StreamGrid(MessageGrid):
                 self._cut(stream, RefusedError("ABORTED", why))
                 text = self._release(slot, stream)
             self._report_change(slot, text)
-            self.on_ready()
             return
         if isinstance(item, Envelope):
             self._resolve(slot, item.id, item)
         elif item == frames.HEARTBEAT:
             with self._arrived:
-                stream.note_beat()
+                stream.unanswered = max(0, stream.unanswered - 1)
                 if slot.next is None:
                     return
                 other, slot.next = slot.next, None
@@ -316,7 +312,6 @@ class StreamGrid(MessageGrid):
             slot.open -= 1
             text = self._release(slot, stream)
         self._report_change(slot, text)
-        self.on_ready()
 
     def _release(self, slot: SiteSlot, stream: Stream) -> str:
         """Free a stream's slot for a waiting stream, if any, and return the text to report."""
@@ -374,8 +369,9 @@ class StreamGrid(MessageGrid):
         return Message(Error(INVALID_REPLY, reason), reply_to=request)
 
     def _report_change(self, slot: SiteSlot, text: str) -> None:
-        """Report a text on a slot that was freed, and perhaps occupied again; an empty text reports nothing."""
+        """Report a text, if any, on a slot that was freed, and perhaps occupied again; wake the carrier."""
         self._report("site gone" if slot.stream is None else "site here", text, site=slot.name)
+        self.on_ready()
 
     def _report(self, happened: EventName, text: str, rate_limit: ReportRateLimit | None = None, **known: Any) -> None:
         """Report an event to the print callback or else the log, and to observers."""
@@ -445,7 +441,6 @@ class StreamGrid(MessageGrid):
                     self._cut(stream, RefusedError("FAILED_PRECONDITION", reason))
                     text = self._release(slot, stream)
         self._report_change(slot, text)
-        self.on_ready()
 
     def _await_ends(self, streams: Iterable[Stream], longest: float) -> None:
         """Wait until streams have ended, as long as their data move; the lock of `_arrived` is held."""

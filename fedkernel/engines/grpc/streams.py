@@ -39,7 +39,8 @@ class Stream:
     - `heard`, `moved`: when the last frame arrived, and when the carrier last took one or finished sending it.
     - `over`: nothing more is sent, and frames that arrive are ignored. `refusal`: status for the caller at the end.
     - `finished`: the last item, after a file, is sent; the other end closes the stream once it has read all.
-    - `queue`: messages to be sent, whole until the carrier asks for a frame.
+    - `queue`: messages to be sent, whole until the carrier asks for a frame. `asked`: a heartbeat is sent before.
+    - `unanswered`: heartbeats without an answer, which says that the other end has read all that was sent before.
     """
 
     site: str
@@ -55,24 +56,16 @@ class Stream:
     finished: bool = False
     queue: "deque[bytes | Envelope | Callable[[], Envelope] | None]" = field(default_factory=deque)
     _frames: Iterator[bytes] = field(default_factory=lambda: iter(()))
-    _asked: bool = False
+    asked: bool = False
     _is_taken: bool = False
-    _unanswered: int = 0
+    unanswered: int = 0
     _is_file: bool = False
     _had_file: bool = False
 
     @property
     def in_flight(self) -> bool:
         """True while a frame is being sent, or a heartbeat, as after a file's frame, is unanswered."""
-        return self._is_taken or self._unanswered > 0
-
-    def note_beat(self) -> None:
-        """Register a heartbeat's answer: the other end has read everything sent before the heartbeat."""
-        self._unanswered = max(0, self._unanswered - 1)
-
-    def ask(self) -> None:
-        """Send a heartbeat before anything else in the queue."""
-        self._asked = True
+        return self._is_taken or self.unanswered > 0
 
     def finish(self) -> None:
         """End the stream once the whole queue is sent."""
@@ -84,10 +77,6 @@ class Stream:
         self.queue.clear()
         self._frames = iter(())
 
-    def keep_only(self, is_kept: Callable[[object], bool]) -> None:
-        """Drop queued items that `is_kept` rejects; a message in progress goes on."""
-        self.queue = deque(filter(is_kept, self.queue))
-
     def next_frame(self, now: float) -> bytes | None:
         """Return the next frame; None if there is none, or the stream is over."""
         frame = self._next_frame()
@@ -97,13 +86,13 @@ class Stream:
         return frame
 
     def _next_frame(self) -> bytes | None:
-        if self._asked and not self.over:
-            self._asked = False
-            self._unanswered += 1
+        if self.asked and not self.over:
+            self.asked = False
+            self.unanswered += 1
             return HEARTBEAT
         while not self.over:
             if (frame := next(self._frames, None)) is not None:
-                self._asked |= self._is_file  # a file has no reply, and may arrive long after the carrier took it
+                self.asked |= self._is_file  # a file has no reply, and may arrive long after the carrier took it
                 return frame
             if not self.queue:
                 break
@@ -174,8 +163,9 @@ class SiteSlot:
         """Discard a run's state and all its requests, unsent and unanswered ones included."""
         self.begin_run()
         self.waiting.clear()
-        if self.stream is not None:
-            self.stream.keep_only(lambda item: not callable(item) and not (isinstance(item, Envelope) and item.id))
+        if (stream := self.stream) is not None:  # whose message in progress goes on
+            queue = (item for item in stream.queue if not callable(item))
+            stream.queue = deque(item for item in queue if not (isinstance(item, Envelope) and item.id))
 
     def asked_again(self, spool: Spool, last_request: str) -> Iterator[Envelope | Callable[[], Envelope]]:
         """Yield the unanswered requests, or the whole run's if `behind`, for a process that received `last_request`."""
@@ -183,7 +173,7 @@ class SiteSlot:
         if not self.behind:
             yield from waiting.values()
             return
-        places = {spool.id_at(place): place for place in spool.places(self.last)}
+        places = spool.places(self.last)
         is_new = last_request not in places
         for message_id, place in places.items():
             if message_id in waiting:
