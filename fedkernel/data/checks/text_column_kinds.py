@@ -60,19 +60,21 @@ def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
 
 FEW_UNITS = 3  # most different words behind a column's numbers that still count as units
 
+EMPTY = "empty these cells"
+
 ODDITIES = {
-    "decimal": "with a different decimal mark",
-    "thousands": "with a mark for thousands",
-    "ambiguous": "with a mark for thousands or a different decimal mark",
-    "both": "with one mark for thousands and another for decimals",
-    "limit": "with a sign such as <",
-    "unit": "with a unit or word after the number",
-    "date": "with dates",
-    "blank": "of blanks only",
-    "infinite": "with infinite numbers",
-    "word": "with words",
+    "decimal": ("with a different decimal mark", "state it with --decimal"),
+    "thousands": ("with a mark for thousands", "delete these marks"),
+    "ambiguous": ("with a mark for thousands or a different decimal mark", "--decimal, if the mark is for decimals"),
+    "both": ("with one mark for thousands and another for decimals", "delete those for thousands, and state --decimal"),
+    "limit": ("with a sign such as <", "replace it by a number, or empty the cell"),
+    "unit": ("with a unit or word after the number", "keep the number alone; the schema may give the unit"),
+    "date": ("with dates", EMPTY),
+    "blank": ("of blanks only", EMPTY),
+    "infinite": ("with infinite numbers", EMPTY),
+    "word": ("with words", f"{EMPTY}, or --drop"),
 }
-"""Descriptions of cells that are no plain numbers, by kind of oddity."""
+"""Descriptions and remedies of cells that are no plain numbers, by kind of oddity."""
 
 
 @lru_cache(maxsize=2)
