@@ -108,7 +108,6 @@ def _write_or_print(arrays: dict[str, AnyArray], raw: RawTable, applied: ModelOu
 
 
 def _row_names(raw: RawTable, applied: ModelOutput) -> dict[str, AnyArray]:
-    """Return the rows' ids, or their positions in the file."""
     return {"row": applied.kept} if raw.ids is None else {"ids": np.array(raw.ids)[applied.kept]}
 
 
