@@ -19,9 +19,7 @@ from fedkernel.run import MOST_ROWS, STYLE, rows_to_draw, two_coordinates
 from fedkernel.site import OUTBOX, departures_of
 
 MOST_COLUMNS = 30
-
-MOST_KINDS = 30
-"""Most different texts of a label that is coloured and counted."""
+MOST_KINDS = 30  # most different texts of a label that is coloured and counted
 
 
 def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
@@ -32,7 +30,6 @@ def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
 
 
 def _page_values(run: SiteRun) -> dict[str, Any]:
-    """Return the page template's values for a run."""
     labels, missing = run.labels, list[str]()
     own = {name: kinds for name, kinds in run.own.items() if 1 <= len(set(kinds.tolist())) <= MOST_KINDS}
     missing += [f"The label {name!r} has too many different values to colour by" for name in run.own.keys() - own]
