@@ -189,7 +189,6 @@ def _requests(plan: Plan) -> list[PlannedRequest]:
 
 
 def _reply_names(plan: Plan | None) -> str:
-    """Return the names of the replies and letters of a plan, separated by commas."""
     if plan is None:
         return "not declared"
     requests = _requests(plan)

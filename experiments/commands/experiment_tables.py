@@ -124,7 +124,6 @@ def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
 
 
 def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> list[str]:
-    """Return the metrics to compare: named ones, all, or the leading one."""
     wanted = next((side.experiment.report.metric for side in sides if side.experiment.report.metric), None)
     leading, others = report.metric_names(summarise(run for side in sides for run in side.runs), wanted)
     allowed = [*leading, *others, *(name for name, metric in METRICS.items() if metric.counted)]

@@ -95,7 +95,6 @@ def _clusters(fitted: FittedModel, applied: ModelOutput) -> int:
 
 
 def _write_or_print(arrays: dict[str, AnyArray], raw: RawTable, applied: ModelOutput, out: Path | None) -> None:
-    """Write the rows' arrays atomically, with ids or row numbers, or print them."""
     arrays = _row_names(raw, applied) | arrays
     if out is None:
         output.file.write(rows_as_csv(arrays))

@@ -132,7 +132,6 @@ def _reply_types(method: str) -> dict[str, type[Reply]]:
 
 
 def _form(reply: type[Reply] | None, rows: float, experiment: Experiment) -> str:
-    """Return the form of a phase's replies: raw rows, letters, sums, or each site's own."""
     if rows:
         return f"with {cells.count(rows)} raw rows"
     if reply is None:

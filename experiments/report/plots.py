@@ -130,7 +130,6 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
 def _by_cost(
     shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look], cost: Literal["floats_up", "rounds"]
 ) -> Drawn:
-    """Draw the metric against a cost of the run: floats uploaded, or rounds."""
     # groups, and settings that are no numbers, such as a data set's name, are not comparable: a panel each
     groups = list(dict.fromkeys(s.group for s, _ in shown))
     settings: dict[str, list[tuple[Summary, Spread]]] = {}

@@ -43,7 +43,7 @@ def _page_values(run: SiteRun) -> dict[str, Any]:
         missing.append(
             "There is no picture: the site has not kept two coordinates of its rows; --model FILE gives them"
         )
-    bars = []
+    sizes, bars = [] if labels is None else np.bincount(labels).tolist(), []
     for (title, read), values in zip(_EXPLANATIONS.items(), (run.loadings(), run.importance()), strict=True):
         if isinstance(values, str):
             missing.append(values)
@@ -53,7 +53,7 @@ def _page_values(run: SiteRun) -> dict[str, Any]:
         "name": run.name,
         "rows": len(next((known for known in (labels, run.coordinates) if known is not None), ())),
         "picture": picture,
-        "sizes": [] if labels is None else _sizes(labels),
+        "sizes": [(str(cluster), f"{size:,}", f"{size / sum(sizes):.1%}") for cluster, size in enumerate(sizes)],
         "tables": [] if labels is None else [_contingency(name, kinds, labels) for name, kinds in own.items()],
         "bars": bars,
         "missing": missing,
@@ -93,11 +93,6 @@ def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) ->
     return {"source": "data:image/png;base64," + base64.b64encode(image.getvalue()).decode(), "caption": caption}
 
 
-def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
-    counts = np.bincount(labels)
-    return [(str(cluster), f"{count:,}", f"{count / len(labels):.1%}") for cluster, count in enumerate(counts)]
-
-
 def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]:
     """Return the counts by cluster and class, and the agreement over rows with a label."""
     columns, counts = contingency(labels, kinds, int(labels.max()) + 1)
@@ -121,7 +116,6 @@ def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, 
 
 
 def _outbox_totals(folder: Path) -> dict[str, Any] | None:
-    """Return the totals of a site's outbox by run; None without an outbox."""
     if not (folder / OUTBOX).exists():
         return None
     runs: dict[str, list[int]] = {}

@@ -186,7 +186,6 @@ def _ended_runs(
 
 
 def _row_or_failure(run: Planned, references: References, out: Path) -> Run | FailedRun:
-    """Return the row of a baseline or of a strategy's stored result, or the failure."""
     try:
         if run.baseline is not None:
             return _baseline_row(run, run.baseline, references, out)

@@ -81,7 +81,8 @@ def startable(
     """Return the waiting experiments that can start now, in order; a single one always can (memory in GB)."""
     begun = list(running)
     for experiment in waiting:
-        if not begun or (len(begun) < jobs and sum(map(_memory, [*begun, experiment])) <= memory):
+        needed = sum(1.0 if its.paper is None else its.paper.memory for its in [*begun, experiment])
+        if not begun or (len(begun) < jobs and needed <= memory):
             begun.append(experiment)
     return begun[len(running) :]
 
@@ -101,10 +102,6 @@ def _error(future: Future[str | None]) -> str | None:
         return LOST_PROCESS
     except Exception as error:
         return f"{type(error).__name__}: {error} (this is a defect; run it by itself with --debug)"
-
-
-def _memory(experiment: Experiment) -> float:
-    return 1.0 if experiment.paper is None else experiment.paper.memory
 
 
 def _finished(folder: Path) -> int:

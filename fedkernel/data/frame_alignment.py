@@ -258,6 +258,5 @@ def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
 
 
 def _places(own: Sequence[Hashable], wanted: Sequence[Hashable]) -> Order:
-    """Return the positions of the wanted labels in a list."""
     place = {label: number for number, label in enumerate(own)}
     return np.array([place[label] for label in wanted], dtype=np.intp)

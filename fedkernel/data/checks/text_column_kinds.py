@@ -13,6 +13,7 @@ from fedkernel.ground import FloatArray
 
 TRUTH_VALUES = {"true": 1.0, "false": 0.0}  # truth values, numbers if a whole column consists of them
 
+_NUMBER = re.compile(r"^[+-]?\d[\d.,]*\s*")  # before a unit
 _DATE = re.compile(
     r"(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\.\d{1,2}\.\d{2,4}|\d{1,2}/\d{1,2}/\d{2,4}|\d{4}/\d{1,2}/\d{1,2})"
     r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
@@ -53,7 +54,7 @@ def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
         return ColumnKind("number", numbers, {})
     if 2 * len(odd.get("date", [])) >= present:
         return ColumnKind("date", numbers, odd)
-    units = Counter(_unit(str(cells[place])) for place in odd.get("unit", []))
+    units = Counter(_NUMBER.sub("", str(cells[place]).strip()) for place in odd.get("unit", []))
     others = len(words) + len(odd.get("date", [])) + (sum(units.values()) if len(units) > FEW_UNITS else 0)
     return ColumnKind("spelt" if 2 * others < present else "text", numbers, odd)
 
@@ -93,10 +94,6 @@ def _patterns(decimal: str) -> dict[str, re.Pattern[str]]:
         "infinite": re.compile(r"[+-]?inf(inity)?", re.IGNORECASE),
         "blank": re.compile(r""),
     }
-
-
-def _unit(cell: str) -> str:
-    return re.sub(r"^\s*[+-]?\d[\d.,]*\s*", "", cell).strip()
 
 
 def is_date(cell: str) -> bool:
