@@ -8,8 +8,7 @@ from fedkernel.experiments.results import Failure, Run, Spread, by_iteration, me
 from fedkernel.ground import and_more
 from fedkernel.models import metric_of
 
-Where = dict[str, Any]
-"""Values of swept parameters by dotted path."""
+Where = dict[str, Any]  # values of swept parameters by dotted path
 
 
 class Uncheckable(Exception):  # noqa: N818 - no error: a claim that waits for its runs

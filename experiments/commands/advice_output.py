@@ -1,14 +1,11 @@
 """Console output of `fedkernel advise`: suitable strategy-client pairs, costs, disclosures and a recommendation."""
 
-import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.text import Text
 
 from fedkernel import protocol
@@ -19,7 +16,7 @@ from fedkernel.experiments.commands.advise_tables import SiteTable
 from fedkernel.experiments.commands.console import print_line, print_status, print_table
 from fedkernel.experiments.commands.forecast_table import cells_of
 from fedkernel.experiments.report import NARROWEST, WideTable
-from fedkernel.ground import Division, InputError, write_atomic
+from fedkernel.ground import Division, InputError, toml_value, write_atomic
 from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import Done, Member, Plan, PlannedRequest
 from fedkernel.strategies.kmeans_base import ClusteringStrategy
@@ -121,7 +118,6 @@ def infer_division(parts: Sequence[SiteTable], partition: Partition | None) -> t
 
 
 def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) -> WideTable:
-    """Lay out the suitable pairs, their costs, and the replies of a site."""
     table = WideTable(1)
     table.add_column("Method", overflow="fold", min_width=NARROWEST)
     for heading in ("rounds", "floats up", "floats down", "per entry", "memory", "seconds"):
@@ -143,7 +139,6 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
 
 
 def _print_recommended(best: Advice, situation: Situation) -> None:
-    """Print the recommended pair, the reasons, and all its disclosures."""
     candidate, cohort, strategy = best.candidate, situation.cohort, best.candidate.strategy(situation)
     where = f", where {candidate.condition}" if candidate.condition else ""
     share = 0.0 if best.forecast is None else protocol.forecast_share(best.forecast, cohort)
@@ -180,7 +175,7 @@ def _with_noise(strategy: KernelStrategy[Any], cohort: Sequence[Member]) -> list
     lines = [f"With noise ([privacy]) and {units}, for delta = 1e-5 of one row more or less:"]
     for method, options in WITH_NOISE.items():
         shared = strategy_of(method, {"n_clusters": strategy.n_clusters, **options})
-        lines.append(f"  {method}, {', '.join(f'{name} = {json.dumps(value)}' for name, value in options.items())}:")
+        lines.append(f"  {method}, {', '.join(f'{name} = {toml_value(value)}' for name, value in options.items())}:")
         for epsilon in (1.0, 2.0, 4.0, 8.0):
             releases = protocol.count_releases(shared.plan(len(cohort), 0), shared.client.answers)
             settings = protocol.Privacy(epsilon=epsilon, radius=1.0, releases=releases)
@@ -194,7 +189,6 @@ def _requests(plan: Plan) -> list[PlannedRequest]:
 
 
 def _reply_names(plan: Plan | None) -> str:
-    """Return the names of the replies and letters of a plan, separated by commas."""
     if plan is None:
         return "not declared"
     requests = _requests(plan)
@@ -246,20 +240,10 @@ def starting_toml(
         sections["partition"] = {"kind": situation.divided, "method": "sizes", "sizes": sizes}
         note = "made-up data of the tables' sizes: a rehearsal of what it takes"
     name = path.stem if path.stem.isidentifier() else "study"
-    lines = [f"# {best.candidate.name}: {best.candidate.reason}.", f"# Data: {note}.", f"name = {_value(name)}"]
+    lines = [f"# {best.candidate.name}: {best.candidate.reason}.", f"# Data: {note}.", f"name = {toml_value(name)}"]
     for section, entries in sections.items():
-        lines += ["", f"[{section}]", *(f"{key} = {_value(value)}" for key, value in entries.items())]
+        lines += ["", f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in entries.items())]
     parameters: dict[str, Any] = {"name": best.candidate.name, "method": best.candidate.method}
     parameters |= best.candidate.parameters(situation)
-    lines += ["", "[[strategy]]", *(f"{key} = {_value(value)}" for key, value in parameters.items())]
+    lines += ["", "[[strategy]]", *(f"{key} = {toml_value(value)}" for key, value in parameters.items())]
     return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    """Format a value as TOML."""
-    if isinstance(value, Mapping):
-        keys = {key: key if re.fullmatch(r"[\w-]+", key, re.ASCII) else _value(key) for key in value}
-        return "{ " + ", ".join(f"{keys[key]} = {_value(inner)}" for key, inner in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    return json.dumps(value.item() if isinstance(value, np.generic) else value, ensure_ascii=False)

@@ -64,8 +64,7 @@ def _all_directions(situation: Situation) -> int:
 
 RBF = {"type": "rbf", "width": "mean"}
 
-PAPER_SETTINGS = {"merge": "eigenvalue", "update": "inplace"}
-"""VFedPCA's settings in its paper."""
+PAPER_SETTINGS = {"merge": "eigenvalue", "update": "inplace"}  # VFedPCA's in its paper
 
 BOTH_GOALS: tuple[Goal, ...] = ("components", "clusters")
 CLUSTERS_ONLY: tuple[Goal, ...] = ("clusters",)

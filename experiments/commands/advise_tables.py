@@ -15,9 +15,7 @@ from fedkernel.experiments.commands.forecast_table import read_shape
 from fedkernel.ground import Division, InputError, listed
 
 NO_VALUES = "without a value"
-
-LEAST_ROWS_FOR_IDS = 8
-"""Least rows for distinct whole numbers to count as ids."""
+LEAST_ROWS_FOR_IDS = 8  # for distinct whole numbers to count as ids
 
 
 class SiteTable(NamedTuple):

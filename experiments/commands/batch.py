@@ -17,11 +17,8 @@ from fedkernel.experiments.results import read_runs
 from fedkernel.experiments.running import environment, experiments_in, outcome_of, read_folder, run_all
 from fedkernel.ground import InputError, and_more
 
-PAGE = "report"
-"""Folder of the page, beside those of the experiments."""
-
-RUNS = "*/runs.jsonl"
-"""Pattern of the experiments' files of finished runs."""
+PAGE = "report"  # folder of the page, beside those of the experiments
+RUNS = "*/runs.jsonl"  # files of the experiments' finished runs
 
 
 def run_folder(

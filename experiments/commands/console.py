@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
+from fedkernel import ground
 from fedkernel.experiments.commands.command_group import Group
 from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
 from fedkernel.run import ProgressReporter
@@ -42,9 +43,7 @@ class _Output(Console):
 
 output, messages = _Output(), Console(stderr=True)
 
-
-PIPE_WIDTH = 240
-"""Columns of output that is no terminal: enough for unbroken lines of a table."""
+PIPE_WIDTH = 240  # columns of output that is no terminal: enough for unbroken lines of a table
 
 
 def print_line(text: object) -> None:
@@ -81,9 +80,12 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], nu
 
 def write_file(path: Path, text: str) -> None:
     """Write text to a file, under a free name such as NAME-2 if it exists, and print its path."""
-    from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+    print_status(f"wrote {ground.write_new(path, text.encode())}")
 
-    print_status(f"wrote {write_new(path, text.encode())}")
+
+def print_message(text: str) -> None:
+    """Print a text on standard error as one line, above a progress bar if there is one."""
+    messages.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_status(text: str, level: int = logging.INFO, **fields: Any) -> None:
@@ -91,7 +93,7 @@ def print_status(text: str, level: int = logging.INFO, **fields: Any) -> None:
     if logging.getLogger("fedkernel").handlers:
         log.log(level, "%s", one_line(text), extra=fields)
     else:
-        messages.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
+        print_message(text)
 
 
 def check_finite(seconds: float) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from typer import Option
 
+from fedkernel.experiments import commands, config, running
 from fedkernel.experiments.commands.console import Debug, follow_failures, print_status
 
 REPEAT_SECONDS = 4.0
@@ -34,8 +35,6 @@ def _status(text: str) -> Iterator[Callable[[str], None]]:
 def demo(out: Annotated[Path, Option(help="Output folder.")] = Path("fedkernel-demo"), debug: Debug = False) -> None:
     """Run the quickstart on bundled data, and print the path of its report."""
     with _status("quickstart: five clients hold different columns of 569 patients; loading libraries") as status:
-        from fedkernel.experiments import commands, config, running  # noqa: PLC0415 - the first line does not wait for them
-
         experiment = config.read_config(config.shipped()["quickstart"])
 
         def count(name: str, done: int, total: int) -> None:

@@ -10,35 +10,30 @@ from fedkernel.engines import ENGINES
 from fedkernel.experiments import commands, running
 from fedkernel.experiments import config as configuration
 from fedkernel.experiments.commands.console import FAILED, Debug, PrintLog, follow_failures, print_status, progress
+from fedkernel.experiments.commands.table_options import Overrides
 from fedkernel.experiments.report import Format
 from fedkernel.ground import InputError
 
 
 def run(  # noqa: PLR0917 - one option each
     config: Annotated[
-        Path,
-        Argument(help="A TOML file, or a name of `fedkernel list experiments`; with --all a folder."),
+        Path, Argument(help="A TOML file, or a name of `fedkernel list experiments`; with --all a folder.")
     ],
     engine: Annotated[str | None, Option(help=f"{', '.join(ENGINES)}; by default as in the file.")] = None,
     connection: Annotated[
         str | None, Option(metavar="NAME", help="With engine superlink: its name in Flower's configuration.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Change a value by its dotted path; may be repeated."),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[Path | None, Option(help="Output folder; by default runs/NAME or runs/NAME-ENGINE.")] = None,
     restart: Annotated[bool, Option(help="First delete the experiment in the output folder.")] = False,
     every: Annotated[bool, Option("--all", help="Run all experiments of the folder CONFIG into one report.")] = False,
     jobs: Annotated[
-        int | None,
-        Option(min=1, help="With --all: experiments at a time; by default one per processor."),
+        int | None, Option(min=1, help="With --all: experiments at a time; by default one per processor.")
     ] = None,
     quick: Annotated[bool, Option("--quick", help="Rehearse in seconds, by the file's table \\[quick].")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the forecast costs, and run nothing.")] = False,
     shape: Annotated[
-        str | None,
-        Option(metavar="ROWSxCOLUMNS", help="With --dry-run: size of each site's own table."),
+        str | None, Option(metavar="ROWSxCOLUMNS", help="With --dry-run: size of each site's own table.")
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -95,11 +90,7 @@ def compare(  # noqa: PLR0917 - one option each
     b: Annotated[Path, Argument(metavar="B", help="Output folder of the other.")],
     metrics: Annotated[
         list[str] | None,
-        Option(
-            "--metric",
-            metavar="NAME",
-            help="Metric to compare, by default the leading one; may be repeated.",
-        ),
+        Option("--metric", metavar="NAME", help="Metric to compare, by default the leading one; may be repeated."),
     ] = None,
     every: Annotated[bool, Option("--all", help="Compare all metrics.")] = False,
     form: Annotated[Format | None, Option("--format", help="Only print tables; csv has all digits.")] = None,

@@ -53,9 +53,7 @@ def exit_if_failed(outcome: Outcome, debug: bool) -> None:
 
 
 MOST_LISTED = 8
-
-MOST_CHANGE_CHARACTERS = 120
-"""Most letters of a configuration's change; a longer one is named by its key alone."""
+MOST_CHANGE_CHARACTERS = 120  # of a configuration's change; a longer one is named by its key alone
 
 
 class Finished(NamedTuple):
@@ -126,7 +124,6 @@ def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
 
 
 def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> list[str]:
-    """Return the metrics to compare: named ones, all, or the leading one."""
     wanted = next((side.experiment.report.metric for side in sides if side.experiment.report.metric), None)
     leading, others = report.metric_names(summarise(run for side in sides for run in side.runs), wanted)
     allowed = [*leading, *others, *(name for name, metric in METRICS.items() if metric.counted)]
@@ -137,7 +134,6 @@ def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> li
 
 
 def _notes(sides: Sequence[Finished]) -> Iterator[str]:
-    """Yield notes for the reader: changed configurations and missing runs."""
     named = [side.experiment.name for side in sides]
     if named[0] != named[1]:
         yield f"different experiments, {named[0]} and {named[1]}: only common methods and settings are compared"

@@ -7,28 +7,20 @@ from dataclasses import dataclass, field
 from rich.filesize import decimal
 from rich.text import Text
 
+from fedkernel import protocol
 from fedkernel.experiments.baselines import cohort
 from fedkernel.experiments.commands.console import print_line, print_table
 from fedkernel.experiments.config import Experiment, Sites
 from fedkernel.experiments.report import NARROWEST, WideTable
 from fedkernel.experiments.running import Planned, plan
 from fedkernel.ground import InputError
-from fedkernel.protocol import (
-    TABLE_SHARE,
-    Forecast,
-    Member,
-    forecast_share,
-    largest_forecast,
-    pooled_floats,
-    share_text,
-    whole_table_text,
-)
 from fedkernel.strategy import settled_privacy
 
 NOTE = (
     "Figures: exact; at most, where a run may end early or send less; about, where convergence decides. Memory: of "
     "one client beside its rows, estimated. Per entry: numbers that leave a site for each entry of its table, of which "
-    f"real sites allow {TABLE_SHARE:g} by default (join --table-share). A line is one run, of the seed that takes most."
+    f"real sites allow {protocol.TABLE_SHARE:g} by default (join --table-share). A line is one run, of the seed that "
+    "takes most."
 )
 
 
@@ -45,13 +37,13 @@ class Line:
     name: str
     setting: str
     clients: int
-    forecasts: list[Forecast | None] = field(default_factory=list)
+    forecasts: list[protocol.Forecast | None] = field(default_factory=list)
     whole: list[int] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
     noise: str = ""
 
     @property
-    def known(self) -> list[Forecast]:
+    def known(self) -> list[protocol.Forecast]:
         """Forecasts that are known."""
         return [forecast for forecast in self.forecasts if forecast is not None]
 
@@ -71,7 +63,7 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
         if line.noise:
             print_line(f"{' '.join(filter(None, (line.name, line.setting)))}: {line.noise}")
     if floats := [own for line in lines for own in line.whole]:
-        print_line(f"Of floats, {whole_table_text(*floats)}.")
+        print_line(f"Of floats, {protocol.whole_table_text(*floats)}.")
     if shape is None and isinstance(experiment.data, Sites):
         print_line("Sites hold their own tables: --shape ROWSxCOLUMNS gives the size of each.")
     print_line(NOTE)
@@ -85,16 +77,16 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
             clients = run.point.experiment.clients or 1
             members = cohort(run.tables)
             if not members and shape is not None:
-                members = [Member(number, number, *shape, 0) for number in range(clients)]
+                members = [protocol.Member(number, number, *shape, 0) for number in range(clients)]
             setting = ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in run.point.values.items())
             line = lines.setdefault((run.method.name, setting), Line(run.method.name, setting, clients))
             forecast = run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
             line.forecasts.append(forecast)
-            line.shares += [] if forecast is None else [forecast_share(forecast, members)]
+            line.shares += [] if forecast is None else [protocol.forecast_share(forecast, members)]
             privacy = settled_privacy(run.strategy, run.point.experiment.privacy)
             if members and privacy is not None:
                 line.noise = run.strategy.noise_of_run(members, privacy, run.point.experiment.prepare)
-            line.whole += [pooled_floats(members, run.strategy.partition)] if members else []
+            line.whole += [protocol.pooled_floats(members, run.strategy.partition)] if members else []
     return list(lines.values())
 
 
@@ -108,18 +100,18 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("figures", no_wrap=True)
     for line in lines:
-        most = largest_forecast(line.known) if len(line.known) == len(line.forecasts) else None
+        most = protocol.largest_forecast(line.known) if len(line.known) == len(line.forecasts) else None
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
-        table.add_row(*map(Text, [*named, *cells_of(most, share_text(max(line.shares, default=0.0)))]))
+        table.add_row(*map(Text, [*named, *cells_of(most, protocol.share_text(max(line.shares, default=0.0)))]))
     forecasts = [forecast for line in lines for forecast in line.known]
     if len(forecasts) == (runs := sum(len(line.forecasts) for line in lines)):
         table.add_section()
         named = [f"all {runs} runs", *([""] if swept else []), ""]
-        table.add_row(*map(Text, [*named, *cells_of(sum(forecasts, Forecast(0)), "")]))
+        table.add_row(*map(Text, [*named, *cells_of(sum(forecasts, protocol.Forecast(0)), "")]))
     return table
 
 
-def cells_of(forecast: Forecast | None, share: str) -> list[str]:
+def cells_of(forecast: protocol.Forecast | None, share: str) -> list[str]:
     """Return the cells of rounds, floats, share of the table, memory, and exactness of the figures."""
     if forecast is None:
         return ["unknown"]

@@ -58,8 +58,7 @@ def join(
         ),
     ] = None,
     ids_without_key: Annotated[
-        bool,
-        Option("--ids-without-key", help="Let hashes leave without that secret; ids can be guessed from them."),
+        bool, Option("--ids-without-key", help="Let hashes leave without that secret; ids can be guessed from them.")
     ] = False,
     identity: Annotated[
         Path | None, Option(help="The site's key for letters and masked sums: `fedkernel identity`.")
@@ -104,8 +103,7 @@ def join(
         ),
     ] = None,
     take_models: Annotated[
-        bool,
-        Option("--take-models", help="Keep models that the server sends in OUT/received, and apply them."),
+        bool, Option("--take-models", help="Keep models that the server sends in OUT/received, and apply them.")
     ] = False,
     models_quota: Annotated[int, Option(min=0, help="With --take-models: most bytes of all.")] = QUOTA,
     keep: Annotated[bool, Option("--keep", help="Store all that leaves in --out.")] = False,
@@ -120,29 +118,19 @@ def join(
     ] = False,
     max_message: Annotated[
         int | None,
-        Option(
-            min=site.LEAST_MESSAGE,
-            max=site.MOST_MESSAGE,
-            help="Largest message in bytes; by default 2^30.",
-        ),
+        Option(min=site.LEAST_MESSAGE, max=site.MOST_MESSAGE, help="Largest message in bytes; by default 2^30."),
     ] = None,
     max_memory: Annotated[
         int | None,
         Option(min=site.LEAST_MEMORY, help="Most bytes of memory for answers; by default half of the machine's."),
     ] = None,
     max_seconds: Annotated[
-        float | None,
-        Option(help=f"Most seconds for an answer, above 0; by default {site.USUAL_SECONDS:g}."),
+        float | None, Option(help=f"Most seconds for an answer, above 0; by default {site.USUAL_SECONDS:g}.")
     ] = None,
     log: Annotated[Path | None, Option(help="File for messages and details of errors.")] = None,
     log_json: LogJSON = False,
     patience: Annotated[
-        float,
-        Option(
-            min=0,
-            callback=check_finite,
-            help="Seconds to look for the server, each time.",
-        ),
+        float, Option(min=0, callback=check_finite, help="Seconds to look for the server, each time.")
     ] = grpc.SITE_PATIENCE,
     debug: Debug = False,
 ) -> None:

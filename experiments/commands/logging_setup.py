@@ -13,13 +13,13 @@ from typing import Annotated
 
 from typer import Option
 
-from fedkernel.experiments.commands.console import SafeLogHandler, messages
+from fedkernel import ground
+from fedkernel.experiments.commands.console import PrintLog, SafeLogHandler, print_message
 from fedkernel.ground import InputError, one_line
 
 LogJSON = Annotated[bool, Option("--log-json", help="Write messages as lines of JSON.")]
 
-FIELDS = ("run", "round", "phase", "site", "code")
-"""Attributes of a record that are copied into its line of JSON, if present."""
+FIELDS = ("run", "round", "phase", "site", "code")  # of a record, copied into its line of JSON if present
 
 
 class JSONLines(logging.Formatter):
@@ -40,17 +40,6 @@ class JSONLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class Sentences(SafeLogHandler):
-    """Handler that prints records like `print_status`, above a progress bar if there is one, without tracebacks."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a record."""
-        try:
-            messages.print(one_line(record.getMessage()), highlight=False, markup=False, soft_wrap=True)
-        except (Exception, SystemExit):  # rich raises the latter at a closed pipe; the logging code goes on
-            self.handleError(record)
-
-
 class Lines(SafeLogHandler):
     """Handler that writes to the current `sys.stderr`, replaced while `grpc.handshakes` redirects descriptor 2."""
 
@@ -67,15 +56,14 @@ class LogFile(SafeLogHandler, logging.FileHandler):
     """Handler that writes records to a file readable by its owner only; the disk may be full."""
 
     def _open(self) -> TextIOWrapper:
-        from fedkernel.ground import open_for_owner  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
-        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=open_for_owner)
+        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=ground.open_for_owner)
 
 
 @contextmanager
 def server_log(as_json: bool) -> Iterator[None]:
     """Log a server's records and messages to standard error."""
-    with _logging([Lines() if as_json else Sentences()], JSONLines() if as_json else None):
+    handler = Lines() if as_json else PrintLog(print_message, "fedkernel")
+    with _logging([handler], JSONLines() if as_json else None):
         yield
 
 

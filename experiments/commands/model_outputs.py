@@ -95,7 +95,6 @@ def _clusters(fitted: FittedModel, applied: ModelOutput) -> int:
 
 
 def _write_or_print(arrays: dict[str, AnyArray], raw: RawTable, applied: ModelOutput, out: Path | None) -> None:
-    """Write the rows' arrays atomically, with ids or row numbers, or print them."""
     arrays = _row_names(raw, applied) | arrays
     if out is None:
         output.file.write(rows_as_csv(arrays))
@@ -108,7 +107,6 @@ def _write_or_print(arrays: dict[str, AnyArray], raw: RawTable, applied: ModelOu
 
 
 def _row_names(raw: RawTable, applied: ModelOutput) -> dict[str, AnyArray]:
-    """Return the rows' ids, or their positions in the file."""
     return {"row": applied.kept} if raw.ids is None else {"ids": np.array(raw.ids)[applied.kept]}
 
 

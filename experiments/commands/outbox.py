@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -12,10 +12,6 @@ import fedkernel.site
 from fedkernel.experiments.commands.console import CommandGroup, print_line, print_rows
 from fedkernel.ground import InputError, and_more, client_label
 from fedkernel.protocol import share_text
-
-if TYPE_CHECKING:
-    from fedkernel.run import Entry, Ledger
-    from fedkernel.site import Departure
 
 app = CommandGroup("Show and check the record of what has left a site.")
 
@@ -86,7 +82,7 @@ def verify(
         print_line(f"{folder}, {who}: all {count} replies that the server counts are there")
 
 
-def _check_against(folder: Path, client: int, departures: Sequence["Departure"]) -> tuple[str, int]:
+def _check_against(folder: Path, client: int, departures: Sequence["fedkernel.site.Departure"]) -> tuple[str, int]:
     """Return a client's name and number of replies in a result; InputError unless all are in this outbox."""
     run, ledger, sites = folder.resolve().name, fedkernel.run.read_ledger(folder), _sites_of(folder)
     clients = sorted({entry.client for entry in ledger.entries})
@@ -119,7 +115,9 @@ def _sites_of(folder: Path) -> Sequence[str]:
     return sites if isinstance(sites, list) and all(isinstance(name, str) for name in sites) else ()
 
 
-def missing_from(departures: Sequence["Departure"], run: str, ledger: "Ledger") -> list["Entry"]:
+def missing_from(
+    departures: Sequence["fedkernel.site.Departure"], run: str, ledger: "fedkernel.run.Ledger"
+) -> list["fedkernel.run.Entry"]:
     """Return the entries of a client's ledger (`Ledger.of_client`) that are missing from the site's outbox."""
     left = (line for line in departures if line.run == run and not line.refused)
     departed = {(line.round, line.floats, line.bytes, line.rows, line.sha256) for line in left}

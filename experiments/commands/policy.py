@@ -9,22 +9,14 @@ import fedkernel.data
 from fedkernel import site, wire
 from fedkernel.data import checks
 from fedkernel.experiments import commands
-from fedkernel.experiments.commands.console import (
-    BAD_INPUT,
-    CommandGroup,
-    print_line,
-    print_rows,
-    print_status,
-    write_file,
-)
-from fedkernel.experiments.commands.table_options import ReadingOptions, guessed_format
+from fedkernel.experiments.commands import console
+from fedkernel.experiments.commands.table_options import ReadingOptions, Shape, guessed_format
 from fedkernel.experiments.config.overrides import by_path
 from fedkernel.ground import InputError, one_line
 
-app = CommandGroup("Write and check a site's policy: what its operator allows.")
+app = console.CommandGroup("Write and check a site's policy: what its operator allows.")
 
 File = Annotated[Path, Argument(metavar="POLICY", help="A site's policy, a TOML file.")]
-Data = Annotated[Path | None, Option(help="The site's table, in place of --shape.")]
 
 WORDS = {True: "allowed", False: "refused", None: "open"}
 
@@ -37,10 +29,7 @@ def init(
     study: Annotated[
         Path | None, Option(metavar="STUDY", help="Allow only a study's replies, as often and as large.")
     ] = None,
-    shape: Annotated[
-        str | None,
-        Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, on which limits depend."),
-    ] = None,
+    shape: Shape = None,
 ) -> None:
     """Write a policy to start from: the defaults, with all other settings as comments."""
     if shape is not None and study is None:
@@ -52,18 +41,17 @@ def init(
         table = commands.messages_of(read, size)
         beginning, end = text.index("# Replies by their type"), text.index("[limits.run]")
         text = f"{text[:beginning]}{table}\n{text[end:]}"
-        if (
-            needed := site.needed_share(site.Policy(), read, size, commands.answers_of, commands.forecast_of)
-        ) is not None:
+        needed = site.needed_share(site.Policy(), read, size, commands.answers_of, commands.forecast_of)
+        if needed is not None:
             text = text.replace("table_share = 0.5 ", f"table_share = {needed:<4g}")
-    write_file(path, text)
+    console.write_file(path, text)
 
 
 @app.command()
 def check(path: File) -> None:
     """Check a policy, and print every rule in effect, defaults included."""
     rules = by_path(site.read_policy(path).model_dump(mode="json", exclude_none=True))
-    print_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
+    console.print_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
 
 
 @app.command()
@@ -71,11 +59,9 @@ def explain(
     path: File,
     study: Annotated[Path, Argument(metavar="STUDY", help="Its .json, or the experiment that makes it.")],
     *,
-    data: Data = None,
+    data: Annotated[Path | None, Option(help="The site's table, in place of --shape.")] = None,
     reading: ReadingOptions,
-    shape: Annotated[
-        str | None, Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, on which limits depend.")
-    ] = None,
+    shape: Shape = None,
     out: Annotated[
         Path | None, Option(help="The folder that the site joins with, by which earlier runs count.")
     ] = None,
@@ -95,13 +81,13 @@ def explain(
         left, policy = site.totals_of(out), site.approved_policy(policy, out, read.sha256)
     foreseen = site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left)
     rule_verdicts = [*site.verdicts(policy, read), *foreseen]
-    print_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in rule_verdicts])
+    console.print_rows(("rule", "", "why"), [(its.rule, WORDS[its.allowed], its.text) for its in rule_verdicts])
     refused, open_ = ([verdict.allowed for verdict in rule_verdicts].count(word) for word in (False, None))
     ending = f"{refused} reasons to refuse it" if refused else "the policy allows it, as far as the study shows"
     ending += f"; the run decides {open_} more" if open_ else ""
-    print_line(f"study {read.sha256[: wire.HASH_DIGITS]} ({one_line(read.name)}): {ending}")
+    console.print_line(f"study {read.sha256[: wire.HASH_DIGITS]} ({one_line(read.name)}): {ending}")
     if refused:
-        raise Exit(BAD_INPUT)
+        raise Exit(console.BAD_INPUT)
 
 
 @app.command()
@@ -115,7 +101,7 @@ def schema(
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges show the extreme values."""
     file = reading.of(data)
     if guessed := guessed_format(file):
-        print_status(guessed)
+        console.print_status(guessed)
     node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
     table = fedkernel.data.read_raw(site.own_file(node)[0])
-    write_file(out, checks.schema_of(table, ranges=True).to_toml())
+    console.write_file(out, checks.schema_of(table, ranges=True).to_toml())

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 import fedkernel.site
+from fedkernel import peers
 from fedkernel.experiments import commands
 from fedkernel.experiments.commands.console import FAILED, CommandGroup, print_line, print_rows, print_status
 
@@ -19,9 +20,7 @@ def make(
     identity: Annotated[Path | None, Option(help="The site's key (`fedkernel identity`), which signs.")] = None,
 ) -> None:
     """Write a receipt for each run in the outbox into OUT/receipts, as `join` does when it ends."""
-    from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
-
-    for path in fedkernel.site.write_receipts(out, name, None if identity is None else KeyPair.read(identity)):
+    for path in fedkernel.site.write_receipts(out, name, None if identity is None else peers.KeyPair.read(identity)):
         print_line(path)
 
 

@@ -3,22 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from fedkernel import data, ground
 from fedkernel.experiments import commands
 from fedkernel.ground import InputError
 
-if TYPE_CHECKING:
-    from fedkernel.data import SiteFile
-
-MODEL = ".model.npz"
-"""Ending of the names of model files."""
-
-QUOTA = 2**30
-"""Most bytes of all files from servers."""
-
-LEAST_FILE_BYTES = 4096
-"""Least bytes that a file counts for, so that the quota limits the number of files too."""
+MODEL = ".model.npz"  # ending of the names of model files
+QUOTA = 2**30  # most bytes of all files from servers
+LEAST_FILE_BYTES = 4096  # that a file counts for, so that the quota limits the number of files too
 
 
 @dataclass(frozen=True)
@@ -36,10 +28,8 @@ class ReceivedModels:
     quota: int = QUOTA
     apply: bool = True
 
-    def store(self, name: str, content: bytes, new: "SiteFile | None" = None, runs: Sequence[str] = ()) -> None:
+    def store(self, name: str, content: bytes, new: "data.SiteFile | None" = None, runs: Sequence[str] = ()) -> None:
         """Store a model file, and apply it to the site's rows. `runs`: the job's, unless it hands the model out."""
-        from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
         folder = self.out / "received"
         refused = f"the server sent {name}, {len(content):,} bytes, which is not accepted"
         if not self.accept_models or not name.endswith(MODEL):
@@ -52,7 +42,7 @@ class ReceivedModels:
             allowed = f"{self.quota:,} in all (--models-quota)"
             self.report_line(f"{refused}: {folder} has {stored_bytes:,}; allowed: {allowed}")
             return
-        path, run = write_new(folder / name, content, 0o600), name.removesuffix(MODEL)
+        path, run = ground.write_new(folder / name, content, 0o600), name.removesuffix(MODEL)
         self.report_line(f"received {path}")
         if not self.apply:
             return

@@ -5,18 +5,17 @@ import json
 import re
 from typing import Any
 
+from fedkernel import data
+from fedkernel.experiments import config
 from fedkernel.experiments.commands.console import print_text
 
 
 def schema_of_experiments() -> dict[str, Any]:
     """Return the JSON schema of an experiment's file; each key is described as in its table's or a base's docstring."""
-    # pydantic is imported, which the help does not wait for
-    from fedkernel.data import SiteFile  # noqa: PLC0415
-    from fedkernel.experiments.claims.along_rounds import Bounded  # noqa: PLC0415
-    from fedkernel.experiments.config import Experiment  # noqa: PLC0415
+    from fedkernel.experiments.claims.along_rounds import Bounded  # noqa: PLC0415 - the help does not wait for pydantic
 
-    schema = Experiment.model_json_schema()
-    bases = [_described(str(kind.__doc__))[1] for kind in (*Bounded.__mro__[2:0:-1], SiteFile)]
+    schema = config.Experiment.model_json_schema()
+    bases = [_described(str(kind.__doc__))[1] for kind in (*Bounded.__mro__[2:0:-1], data.SiteFile)]
     for table in (schema, *schema["$defs"].values()):
         table["description"], own = _described(table.get("description", ""))
         for described in (own, *bases):

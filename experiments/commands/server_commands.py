@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+import fedkernel.run
+from fedkernel import peers
 from fedkernel.engines import grpc
 from fedkernel.experiments import commands, running
 from fedkernel.experiments import config as configuration
@@ -23,6 +25,7 @@ from fedkernel.experiments.commands.console import (
     report_errors,
 )
 from fedkernel.experiments.commands.logging_setup import LogJSON, server_log
+from fedkernel.experiments.commands.table_options import Overrides
 from fedkernel.ground import InputError
 
 Insecure = Annotated[bool, Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
@@ -53,8 +56,7 @@ def certs(  # noqa: PLR0917 - one option each
         ),
     ] = None,
     revoked: Annotated[
-        list[str] | None,
-        Option("--revoke", metavar="NAME", help="Site to accept no longer; may be repeated."),
+        list[str] | None, Option("--revoke", metavar="NAME", help="Site to accept no longer; may be repeated.")
     ] = None,
 ) -> None:
     """Make, renew or revoke certificates of a server and its sites."""
@@ -71,7 +73,6 @@ def certs(  # noqa: PLR0917 - one option each
 
 
 def _renew(folder: Path, within: float, days: float | None) -> None:
-    """Renew certificates that end soon, and print the paths to distribute."""
     renewed, left = grpc.renew_expiring(folder, within, days=days)
     for path in renewed:
         print_line(f"{path}: renewed for the key of {path.parent.name}, who needs it in --tls; it is no secret")
@@ -85,17 +86,14 @@ def identity(
     path: Annotated[Path, Argument(metavar="FILE", help="File of the key; created if missing.")],
     name: Annotated[str, Option(help="The site's name.")] = "NAME",
     public: Annotated[
-        bool,
-        Option("--public", help="Print the public keys, which a study with masked sums needs."),
+        bool, Option("--public", help="Print the public keys, which a study with masked sums needs.")
     ] = False,
 ) -> None:
     """Make a site's key for letters and masked sums, and print its fingerprint for pins."""
-    from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
-
     if not path.exists():
-        KeyPair.new().write(path)
+        peers.KeyPair.new().write(path)
         print_status(f"wrote {path}: only this site is to have it")
-    own = KeyPair.read(path)
+    own = peers.KeyPair.read(path)
     print_line(f'{name} = "{own.listed if public else own.fingerprint}"')
 
 
@@ -106,10 +104,7 @@ def serve(  # noqa: PLR0917 - one option each
     listen: Annotated[str, Option(metavar="HOST:PORT", help="Address for sites to join.")] = "127.0.0.1:8443",
     tls: Annotated[Path | None, Option(help="The server's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
-    overrides: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Change a value by its dotted path; may be repeated."),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[Path | None, Option(help="Output folder; by default runs/NAME.")] = None,
     restart: Annotated[bool, Option(help="First delete the experiment in the output folder.")] = False,
     patience: Annotated[
@@ -131,19 +126,11 @@ def serve(  # noqa: PLR0917 - one option each
     ] = grpc.REPAIR_SECONDS,
     set_aside: Annotated[
         int,
-        Option(
-            metavar="K",
-            min=0,
-            help="Skip further runs of a site by whose fault K in a row have failed; 0: never.",
-        ),
+        Option(metavar="K", min=0, help="Skip further runs of a site by whose fault K in a row have failed; 0: never."),
     ] = 0,
     max_message: Annotated[
         int,
-        Option(
-            min=1,
-            max=grpc.MAX_MESSAGE_BYTES,
-            help="Largest message in bytes; each site has a limit of its own.",
-        ),
+        Option(min=1, max=grpc.MAX_MESSAGE_BYTES, help="Largest message in bytes; each site has a limit of its own."),
     ] = grpc.MAX_MESSAGE_BYTES,
     project: Annotated[
         bool,
@@ -154,11 +141,7 @@ def serve(  # noqa: PLR0917 - one option each
     run: Annotated[str | None, Option(help="With --project: the run, if there are several.")] = None,
     name: Annotated[str, Option(help="With --project: name of the new rows.")] = "new",
     to_sites: Annotated[
-        bool,
-        Option(
-            "--to-sites/--coordinator-only",
-            help="With --project: whether sites get their coordinates.",
-        ),
+        bool, Option("--to-sites/--coordinator-only", help="With --project: whether sites get their coordinates.")
     ] = True,
     log_json: LogJSON = False,
     metrics: Annotated[
@@ -207,9 +190,7 @@ def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[st
     """Report a server's progress and refused handshakes, and serve metrics; yields the progress callback."""
 
     def refuse(text: str) -> None:
-        from fedkernel.run import log_event  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
-        log_event("refused", "%s", text, level=logging.INFO, cause="handshake")
+        fedkernel.run.log_event("refused", "%s", text, level=logging.INFO, cause="handshake")
 
     with ExitStack() as stack:
         if metrics is not None:

@@ -14,8 +14,7 @@ from fedkernel.ground import InputError
 
 def show(
     out: Annotated[
-        Path,
-        Argument(metavar="OUT", help="The site's --out, or the folder of a simulated run or experiment."),
+        Path, Argument(metavar="OUT", help="The site's --out, or the folder of a simulated run or experiment.")
     ],
     *,
     data: Annotated[Path | None, Option(metavar="FILE", help="The site's own table.")] = None,

@@ -6,13 +6,13 @@ from typing import Annotated
 from typer import Argument, Option
 
 import fedkernel.site
+from fedkernel import ground
 from fedkernel.experiments import commands
 from fedkernel.experiments.commands.console import CommandGroup, print_line, print_status
+from fedkernel.experiments.commands.table_options import Overrides, Shape
 from fedkernel.ground import InputError
 
 app = CommandGroup("Show a study, which is all that sites will be asked, and approve it.")
-
-Shape = Annotated[str | None, Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, on which limits depend.")]
 
 
 @app.command(name="show")
@@ -21,18 +21,13 @@ def show_(
         Path, Argument(metavar="STUDY", help="An experiment with sites in its \\[data] table, or its .json.")
     ],
     out: Annotated[Path | None, Option(help="File for the study, as sites need it.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Change a value by its dotted path; may be repeated."),
-    ] = None,
+    overrides: Overrides = None,
     shape: Shape = None,
 ) -> None:
     """Print all requests of an experiment to its sites, and the hash for their approval."""
     read = commands.read_study(study, overrides or [])
     if out is not None:  # before printing, since a reader such as `head` may close the pipe
-        from fedkernel.ground import write_atomic  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
-        write_atomic(out, lambda file: file.write(read.text.encode()))
+        ground.write_atomic(out, lambda file: file.write(read.text.encode()))
     commands.show_shares(read, None if shape is None else commands.read_shape(shape))
     commands.show_study(read)
     if out is not None:
@@ -41,15 +36,11 @@ def show_(
 
 @app.command(name="approve")
 def approve_(
-    study: Annotated[
-        str,
-        Argument(metavar="STUDY", help="Its .json, or its whole hash."),
-    ],
+    study: Annotated[str, Argument(metavar="STUDY", help="Its .json, or its whole hash.")],
     out: Annotated[Path, Option(help="The folder that the site joins with.")],
     shape: Shape = None,
     table_share: Annotated[
-        float | None,
-        Option(help="Numbers that may leave in a run for each entry, in place of the policy's."),
+        float | None, Option(help="Numbers that may leave in a run for each entry, in place of the policy's.")
     ] = None,
 ) -> None:
     """Approve a study: a site that joins with this folder takes part in it."""

@@ -147,7 +147,6 @@ def _equals(name: str) -> str:
 
 
 def _range_text(values: Sequence[Any]) -> str:
-    """Return a value, or the range of several numbers."""
     if all(value == values[0] for value in values):
         return repr(values[0])
     return f"{min(values)} to {max(values)}"

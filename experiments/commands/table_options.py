@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -10,12 +10,13 @@ from fedkernel import data
 from fedkernel.data import checks
 from fedkernel.ground import InputError, and_more
 
-if TYPE_CHECKING:
-    from fedkernel.data import SiteFile
-
 File = Annotated[Path, Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
 Id = Annotated[str | None, Option("--id", help="Column of row ids, kept out of the table.")]
 Drop = Annotated[list[str] | None, Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
+Overrides = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a value by its dotted path; may be repeated.")
+]
+Shape = Annotated[str | None, Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, on which limits depend.")]
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,20 @@ class ReadingOptions:
     )
     form: FormatOptions = FormatOptions()
 
-    def of(self, path: Path) -> "SiteFile":
+    def of(self, path: Path) -> "data.SiteFile":
         """Return the file at a path with these options; InputError where they contradict each other."""
         columns = None if self.columns is None else data.split_names(self.columns)
         label, drop = tuple(self.label) if self.label else None, tuple(self.drop or ())
         return data.SiteFile(path, columns=columns, label=label, id=self.id, drop=drop, **vars(self.form))
 
 
-def guessed_format(file: "SiteFile") -> str:
+def guessed_format(file: "data.SiteFile") -> str:
     """Return a sentence on the guessed format of a file; empty if nothing was guessed."""
     guessed = " and ".join(file.csv_format.guessed)
     return f"{file.path} is read with {guessed}, guessed from the file" if guessed else ""
 
 
-def with_schema_columns(file: "SiteFile", schema: Path) -> "SiteFile":
+def with_schema_columns(file: "data.SiteFile", schema: Path) -> "data.SiteFile":
     """Return a file with a schema's columns in its order; InputError if it differs but for missing cells."""
     agreed = checks.read_schema(schema)
     faults = [finding for finding in checks.compare(checks.check_file(file, 1), agreed) if finding.severity == "fault"]

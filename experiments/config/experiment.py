@@ -12,24 +12,12 @@ from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
 from fedkernel.experiments.baselines import check_baseline
 from fedkernel.experiments.claims import AnyCheck
-from fedkernel.experiments.config.sections import (
-    STRICT,
-    Data,
-    FileForm,
-    Method,
-    Paper,
-    ReportOptions,
-    Shards,
-    Sites,
-    data_fields,
-    refuse_repetition,
-)
+from fedkernel.experiments.config import sections
 from fedkernel.ground import InputError, Precision, Sums, distinct_names, explain, resolve_address
 from fedkernel.protocol import Privacy, check_covered
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
-CASE_NAME = "case"
-"""Key that may come first in a case: the case's name, which changes nothing."""
+CASE_NAME = "case"  # key that may come first in a case: the case's name, which changes nothing
 
 Case = Annotated[dict[str, Any], pydantic.Field(min_length=1)]
 Cases = Annotated[
@@ -38,8 +26,7 @@ Cases = Annotated[
     pydantic.Discriminator(lambda value: "(kinds)" if isinstance(value, Mapping) else "(one kind)"),
 ]
 
-SWEEPABLE = ("data", "partition", "prepare", "privacy", "strategy", "baseline")
-"""Sections that a sweep may change; all others are the same for all runs of an experiment."""
+SWEEPABLE = ("data", "partition", "prepare", "privacy", "strategy", "baseline")  # sections that a sweep may change
 
 
 class Experiment(pydantic.BaseModel):
@@ -75,7 +62,7 @@ class Experiment(pydantic.BaseModel):
     - `rehearsal`: whether `quick` was applied, so that claims about missing settings are no error.
     """
 
-    model_config = STRICT
+    model_config = sections.STRICT
 
     name: str = pydantic.Field(pattern=r"^\w[\w.-]*$")
     title: str = ""
@@ -90,16 +77,16 @@ class Experiment(pydantic.BaseModel):
     sums: Sums = "plain"
     privacy: Privacy | None = None
     folder: str | None = None
-    data: Data
+    data: sections.Data
     partition: PartitionSpec = PartitionSpec()
     prepare: Prepare | None = None
-    strategy: list[Method] = []
-    baseline: list[Method] = []
+    strategy: list[sections.Method] = []
+    baseline: list[sections.Method] = []
     sweep: dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]] = {}
     case: Cases = []
-    report: ReportOptions = ReportOptions()
+    report: sections.ReportOptions = sections.ReportOptions()
     claim: list[AnyCheck] = []
-    paper: Paper | None = None
+    paper: sections.Paper | None = None
     quick: dict[str, Any] = {}
     rehearsal: bool = False
 
@@ -117,16 +104,7 @@ class Experiment(pydantic.BaseModel):
     @pydantic.field_validator("data")
     @classmethod
     def _has_absolute_paths(cls, data: Any, info: pydantic.ValidationInfo) -> Any:
-        return data if isinstance(data, Sites) else data.within(info.data.get("folder") or Path())
-
-    @pydantic.model_validator(mode="after")
-    def _masks_have_keys(self) -> "Experiment":
-        if isinstance(self.data, Sites) and (self.sums == "masked") != bool(self.data.identities):
-            keys = "each site's line of `fedkernel identity FILE --name NAME --public`"
-            raise ValueError(f'sums = "masked" and a table data.identities, of {keys}, need each other')
-        if self.privacy is not None:
-            check_covered(self.prepare, masked=self.sums == "masked")
-        return self
+        return data if isinstance(data, sections.Sites) else data.within(info.data.get("folder") or Path())
 
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")
     @classmethod
@@ -169,27 +147,32 @@ class Experiment(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Experiment":
+        if isinstance(self.data, sections.Sites) and (self.sums == "masked") != bool(self.data.identities):
+            keys = "each site's line of `fedkernel identity FILE --name NAME --public`"
+            raise ValueError(f'sums = "masked" and a table data.identities, of {keys}, need each other')
+        if self.privacy is not None:
+            check_covered(self.prepare, masked=self.sums == "masked")
         if self.engine not in ENGINES:
             raise ValueError(f"engine = {self.engine!r}, but must be one of {', '.join(ENGINES)}")
         if both := [key for cases in self.kinds for key in cases[0] if key in self.sweep]:
             raise ValueError(f"sweep.{both[0]}: the cases set it already; it can be in one of the two only")
-        refuse_repetition(self.seeds, "seeds: ")
+        sections.refuse_repetition(self.seeds, "seeds: ")
         for key, values in self.swept.items():
-            refuse_repetition(values, f"case: {key}: " if key not in self.sweep else f"sweep.{key}: ")
+            sections.refuse_repetition(values, f"case: {key}: " if key not in self.sweep else f"sweep.{key}: ")
         methods = [*self.strategy, *self.baseline]
         if not methods:
             raise ValueError("at least one [[strategy]] or [[baseline]] is needed")
         names = [method.name for method in methods]
-        refuse_repetition(names, "name = ")
+        sections.refuse_repetition(names, "name = ")
         for table in self.strategy:
             resolve_address(table.method, "pairs", f"strategy {table.name!r}: method")
         for table in self.baseline:
             check_baseline(table.method, f"baseline {table.name!r}: method")
         if not isinstance(self.data, DataSpec):
             if self.partition != PartitionSpec():
-                key = "shards" if isinstance(self.data, Shards) else "sites"
+                key = "shards" if isinstance(self.data, sections.Shards) else "sites"
                 raise ValueError(f"partition has no meaning with data.{key}, the clients' parts; allowed: none")
-            if isinstance(self.data, Sites) and self.baseline:
+            if isinstance(self.data, sections.Sites) and self.baseline:
                 raise ValueError("baseline has no meaning with data.sites, in more than one place; allowed: none")
         elif self.clients is None:
             raise ValueError("partition.clients is required (or sizes, or columns)")
@@ -231,9 +214,9 @@ class Experiment(pydantic.BaseModel):
     @property
     def clients(self) -> int | None:
         """Number of clients; None if the configuration does not determine it."""
-        if isinstance(self.data, Shards):
+        if isinstance(self.data, sections.Shards):
             return len(self.data.shards)
-        if isinstance(self.data, Sites):
+        if isinstance(self.data, sections.Sites):
             return len(self.data.sites)
         lists = (self.partition.sizes, self.partition.columns)
         return self.partition.clients or next((len(parts) for parts in lists if parts is not None), None)
@@ -241,7 +224,7 @@ class Experiment(pydantic.BaseModel):
     @property
     def file_names(self) -> list[str]:
         """Names of the clients' files; empty without files."""
-        return distinct_names(self.data.shards) if isinstance(self.data, Shards) else []
+        return distinct_names(self.data.shards) if isinstance(self.data, sections.Shards) else []
 
     @property
     def metrics(self) -> list[str]:
@@ -283,8 +266,8 @@ class Experiment(pydantic.BaseModel):
         try:
             experiment = cls.model_validate(table)
         except pydantic.ValidationError as error:
-            inner = {"data": data_fields(table.get("data")), "report": list(ReportOptions.model_fields)}
-            inner["data.forms.*"] = list(FileForm.model_fields)
+            report, form = (list(kind.model_fields) for kind in (sections.ReportOptions, sections.FileForm))
+            inner = {"data": sections.data_fields(table.get("data")), "report": report, "data.forms.*": form}
             for section, kind in (("partition", PartitionSpec), ("prepare", Prepare)):
                 inner[section] = [field.name for field in dataclasses.fields(kind)]
             finding = explain(error, list(cls.model_fields), validated=table, inner=inner)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkernel.data import DataSpec, Prepare
+from fedkernel.data.checks.findings import listing
 from fedkernel.experiments.config import Experiment, Shards, Sites
 from fedkernel.experiments.report.cells import count
 from fedkernel.experiments.results import Columns
@@ -16,12 +17,8 @@ from fedkernel.site import RECEIPTS, described, faults_of, read_receipts
 from fedkernel.strategy import KernelStrategy
 from fedkernel.wire import HASH_DIGITS
 
-Shapes = Sequence[tuple[int, int]]
-"""Rows and columns of each client's table."""
-
-Line = tuple[str, str]
-"""A term and its description."""
-
+Shapes = Sequence[tuple[int, int]]  # rows and columns of each client's table
+Line = tuple[str, str]  # a term and its description
 MOST_NAMES = 30
 
 MISSING = {
@@ -54,7 +51,7 @@ def data_lines(
         lines.append(("sizes", _sizes(shapes, experiment)))
     if columns is not None:
         others = "" if columns.prepared == len(columns.names) else f"; {count(columns.prepared)} once prepared"
-        lines.append(("columns", f"{count(len(columns.names))}: {_names(columns.names)}{others}"))
+        lines.append(("columns", f"{count(len(columns.names))}: {listing(columns.names, MOST_NAMES)}{others}"))
     if (prepare := experiment.prepare) is not None:
         lines.append(("prepared", "; ".join(_steps(prepare, experiment, dropped))))
     lines += [(f"swept: {name}", ", ".join(map(str, values))) for name, values in experiment.swept.items()]
@@ -78,9 +75,7 @@ def _data(data: DataSpec | Shards | Sites) -> str:
         return f"held by the sites {', '.join(data.sites)}, each its own; none of it is here"
     if isinstance(data, Shards):
         return f"one file for each of {len(data.shards)} clients"
-    default = {
-        field.name: field.default for field in dataclasses.fields(data) if field.default_factory is dataclasses.MISSING
-    }
+    default = {field.name: field.default for field in dataclasses.fields(data)}
     options = {name: value for name, value in vars(data).items() if value not in (default.get(name), {}, None)}
     return _named(options.pop("name"), options)
 
@@ -99,7 +94,7 @@ def _steps(prepare: Prepare, experiment: Experiment, dropped: Sequence[int]) -> 
     if prepare.clip:
         yield "clipped: " + ", ".join(f"{name} to {low:g} to {high:g}" for name, (low, high) in prepare.clip.items())
     if prepare.log:
-        yield f"logarithms of {_names(prepare.log)}"
+        yield f"logarithms of {listing(prepare.log, MOST_NAMES)}"
     yield MISSING[prepare.missing] + (", each with a column that says where" if prepare.indicator else "")
     if sum(dropped):
         named = zip(experiment.file_names, dropped, strict=False)
@@ -107,19 +102,14 @@ def _steps(prepare: Prepare, experiment: Experiment, dropped: Sequence[int]) -> 
         yield f"so left out: {each}"
     if isinstance(prepare.scale, dict):
         units = (f"{name} ({center:g}, {unit:g})" for name, (center, unit) in prepare.scale.items())
-        yield f"centred and divided by stated numbers: {_names([*units])}"
+        yield f"centred and divided by stated numbers: {listing([*units], MOST_NAMES)}"
     else:
         yield SCALE[prepare.scale]
     if prepare.categories:
-        levels = (f"{name} ({_names(levels)})" for name, levels in prepare.categories.items())
+        levels = (f"{name} ({listing(levels, MOST_NAMES)})" for name, levels in prepare.categories.items())
         yield f"levels as columns of 0 and 1: {', '.join(levels)}"
     jointly = "over the rows of all clients together" if prepare.measured else "without numbers from the rows"
     yield "by each client for its own columns" if _is_vertical(experiment) else jointly
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def _named(name: Any, options: Mapping[str, Any]) -> str:

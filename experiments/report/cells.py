@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rich.filesize import decimal
+
 from fedkernel.experiments.results import Spread
 from fedkernel.models import metric_of
 from fedkernel.protocol import share_text
 
-NOT_APPLICABLE = "–"
-"""Cell of a figure that does not apply."""
+NOT_APPLICABLE = "–"  # cell of a figure that does not apply
 
 
 def swept_of(points: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -52,14 +53,6 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 or float(value).is_integer() else f"{value:.1f}"
 
 
-def size(value: float) -> str:
-    """Format a number of bytes."""
-    if value < 1000:
-        return f"{value:.0f} B"
-    power = min(int(math.log10(value) // 3), 4)
-    return f"{value / 1000**power:.1f} {'kMGT'[power - 1]}B"
-
-
 def seconds(value: float) -> str:
     """Format a duration in seconds."""
     if 0 < value < 0.001:
@@ -69,4 +62,5 @@ def seconds(value: float) -> str:
 
 def writer(figure: str) -> Callable[[float], str]:
     """Return the formatter for a figure's unit: seconds, bytes, shares or counts."""
-    return {"seconds": seconds, "bytes": size, "numbers per entry": share_text}.get(metric_of(figure).unit, count)
+    writers = {"seconds": seconds, "bytes": lambda value: decimal(round(value)), "numbers per entry": share_text}
+    return writers.get(metric_of(figure).unit, count)

@@ -11,8 +11,7 @@ from fedkernel.experiments.report.plot_style import MOST_PANELS, Drawn, Look, Sc
 from fedkernel.experiments.results import Run, Spread, by_iteration, by_setting, setting, summarise
 from fedkernel.models import MAIN_METRIC, metric_of
 
-Curves = dict[str, dict[str, dict[int, Spread]]]
-"""By setting of the sweep, by name of the method, by round or iteration."""
+Curves = dict[str, dict[str, dict[int, Spread]]]  # by setting of the sweep, name of the method, round or iteration
 
 
 def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
@@ -116,7 +115,7 @@ def _drawn(
 ) -> tuple[Canvas, list[Axes], str]:
     """Draw the curves, a panel per setting; also return the caption's sentence about the panels."""
     every = 1 + max(x for panel in curves.values() for curve in panel.values() for x in curve) // 13
-    figure, grid, note = panels(list(curves))
+    figure, grid, note = panels(list(curves), *labels)
     for axes, panel in zip(grid, curves.values(), strict=False):
         for under, (name, curve) in zip(range(len(panel) - 1, -1, -1), panel.items(), strict=True):
             # A curve is wider than the last two drawn over it, so that it can be seen where they coincide.
@@ -127,8 +126,6 @@ def _drawn(
             axes.fill_between(x, [e[0] for e in ends], [e[1] for e in ends], color=its.colour, alpha=0.15, lw=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         scale.apply(axes, axes.yaxis)
-    figure.supxlabel(labels[0], fontsize=9.5)
-    figure.supylabel(labels[1], fontsize=9.5)
     return figure, grid, note
 
 

@@ -4,25 +4,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedkernel.experiments.report.cells import (
-    NOT_APPLICABLE,
-    settings,
-    short_names,
-    swept_of,
-    with_spread,
-    writer,
-    written,
-)
+from fedkernel.experiments.report import cells
 from fedkernel.experiments.report.page_tables import TRAFFIC
 from fedkernel.experiments.report.table_formats import Layout
 from fedkernel.experiments.results import NOISE, Difference, Run, Spread, by_setting, difference, measured
 from fedkernel.models import ERROR_ROUNDING, Metric, metric_of
 
-Pair = tuple[list[Run], list[Run]]
-"""Runs of A and of B with one method and setting, over seeds."""
-
-RELATIVE_ROUNDING = 1e-12
-"""Relative difference of a figure between machines, from a library's order of summation."""
+Pair = tuple[list[Run], list[Run]]  # runs of A and of B with one method and setting, over seeds
+RELATIVE_ROUNDING = 1e-12  # difference of a figure between machines, from a library's order of summation
 
 
 def match(a: Iterable[Run], b: Iterable[Run]) -> tuple[list[Pair], list[list[Run]], list[list[Run]]]:
@@ -107,7 +96,7 @@ IN_FULL = ("a_mean", "a_std", "a_seeds", "b_mean", "b_std", "b_seeds", "differen
 
 def metric_table(compared: Sequence[ComparedFigure], sides: str) -> Layout:
     """Lay out one metric's comparison, a row for each method and setting; `sides` names A and B in the title."""
-    swept, metric = swept_of(c.run.point for c in compared), metric_of(compared[0].figure)
+    swept, metric = cells.swept_of(c.run.point for c in compared), metric_of(compared[0].figure)
     ways = dict.fromkeys(c.difference.paired for c in compared if c.difference and c.difference.error is not None)
     sides_ = [c.a for c in compared], [c.b for c in compared]
     counts = [" to ".join(map(str, sorted({s.n for s in side if s}))) for side in sides_]
@@ -117,11 +106,12 @@ def metric_table(compared: Sequence[ComparedFigure], sides: str) -> Layout:
         over = f"over {counts[0]} seed{'s' if ways else ''}"
     what = " or ".join("seed by seed" if paired else "of means over different seeds" for paired in ways)
     noise = f"; B − A ± {NOISE:g} standard errors, {what}" if ways else ", without an estimate of noise"
-    headings = ["Method", *short_names(swept), "A", "B", f"B − A{f' ± {NOISE:g} s.e.' if ways else ''}", "verdict"]
-    rows = [
-        [c.run.name, *settings(c.run.point, swept), _side(c.a, metric), _side(c.b, metric), _difference(c), c.verdict]
-        for c in compared
-    ]
+    difference = f"B − A{f' ± {NOISE:g} s.e.' if ways else ''}"
+    headings = ["Method", *cells.short_names(swept), "A", "B", difference, "verdict"]
+    rows = []
+    for c in compared:
+        figures = [_side(c.a, metric), _side(c.b, metric), _difference(c), c.verdict]
+        rows.append([c.run.name, *cells.settings(c.run.point, swept), *figures])
     caption = f"mean{' ± standard deviation' if ways else ''} {over}{noise}"
     return Layout(headings, rows, 1 + len(swept), f"{metric.heading} ({sides})", caption)
 
@@ -129,17 +119,17 @@ def metric_table(compared: Sequence[ComparedFigure], sides: str) -> Layout:
 def cost_table(costs: Mapping[str, Sequence[ComparedFigure]], sides: str) -> Layout:
     """Lay out the mean costs in `COSTS`, A's and B's where they differ. A star marks more than noise."""
     rows = [*zip(*(costs[name] for name in COSTS), strict=True)]
-    swept = swept_of(row[0].run.point for row in rows)
-    cells = [[row[0].run.name, *settings(row[0].run.point, swept), *map(_cost, row)] for row in rows]
+    swept = cells.swept_of(row[0].run.point for row in rows)
+    texts = [[row[0].run.name, *cells.settings(row[0].run.point, swept), *map(_cost, row)] for row in rows]
     starred = "; * differs by more than noise" if any(c.differs for row in rows for c in row) else ""
     caption = f"mean, A → B where they differ{starred}; seconds are not judged"
-    headings = ["Method", *short_names(swept), *TRAFFIC.values()]
-    return Layout(headings, cells, 1 + len(swept), f"what it took ({sides})", caption)
+    headings = ["Method", *cells.short_names(swept), *TRAFFIC.values()]
+    return Layout(headings, texts, 1 + len(swept), f"what it took ({sides})", caption)
 
 
 def compared_in_full(compared: Sequence[ComparedFigure]) -> tuple[list[str], list[list[object]]]:
     """Lay out comparisons with all their digits, a row each; None where a figure does not apply."""
-    swept = swept_of(c.run.point for c in compared)
+    swept = cells.swept_of(c.run.point for c in compared)
     rows: list[list[object]] = []
     for c in compared:
         figures: list[object] = [c.figure, metric_of(c.figure).better]
@@ -153,13 +143,14 @@ def compared_in_full(compared: Sequence[ComparedFigure]) -> tuple[list[str], lis
 
 
 def _side(spread: Spread | None, metric: Metric) -> str:
-    return with_spread(spread, writer(metric.name)) if spread and metric.counted else written(spread, metric.name)
+    write = cells.writer(metric.name)
+    return cells.with_spread(spread, write) if spread and metric.counted else cells.written(spread, metric.name)
 
 
 def _difference(c: ComparedFigure) -> str:
     """Format the mean of B minus that of A, with the range of chance."""
     if c.difference is None or not math.isfinite(c.difference.mean):
-        return NOT_APPLICABLE
+        return cells.NOT_APPLICABLE
     metric, mean, error = metric_of(c.figure), c.difference.mean, c.difference.error
     if mean == 0 and not error:
         return "0"
@@ -170,6 +161,6 @@ def _difference(c: ComparedFigure) -> str:
 
 def _cost(c: ComparedFigure) -> str:
     if c.a is None or c.b is None:  # every run has its costs
-        return NOT_APPLICABLE
-    write = writer(c.figure)
+        return cells.NOT_APPLICABLE
+    write = cells.writer(c.figure)
     return " → ".join(dict.fromkeys((write(c.a.mean), write(c.b.mean)))) + (" *" if c.differs else "")

@@ -16,9 +16,7 @@ from fedkernel.experiments.results import Failure, Run, Spread, Summary, leading
 from fedkernel.ground import write_atomic
 from fedkernel.models import metric_of
 
-RESULTS = "results.json"
-"""The page's content for programs, from which `fedkernel report` prints a table."""
-
+RESULTS = "results.json"  # the page's content for programs, from which `fedkernel report` prints a table
 VERDICTS = (Verdict.HOLDS, Verdict.IDENTITY, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE)
 
 

@@ -1,22 +1,13 @@
 """Tables of a report's page: for each group of methods its answers, and then its costs."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedkernel.experiments.config import Experiment
-from fedkernel.experiments.report.cells import (
-    NOT_APPLICABLE,
-    count,
-    seconds,
-    settings,
-    swept_of,
-    with_spread,
-    writer,
-    written,
-)
+from fedkernel.experiments.report import cells
 from fedkernel.experiments.results import RowPicture, Run, Summary, setting
 from fedkernel.ground import InputError, load_class
 from fedkernel.kernel_width import WidthClient
@@ -28,8 +19,7 @@ from fedkernel.strategy import KernelStrategy
 
 TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
 SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
-EQUAL_BELOW = 1e-12
-"""Metric means below this count as equal."""
+EQUAL_BELOW = 1e-12  # metric means below this count as equal
 
 
 class Cell(NamedTuple):
@@ -50,34 +40,36 @@ class Table(NamedTuple):
 
 def answer_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
     """Return the tables of the methods' metrics, one per group."""
-    tables = []
-    for group, same in by_group(summaries).items():
-        if having := {name: metric_of(name).heading for name in metrics if any(s.metrics.get(name) for s in same)}:
-            columns = {heading: [_metric_cell(s, name) for s in same] for name, heading in having.items()}
-            best = {heading: _best(same, name) for name, heading in having.items()}
-            tables.append(_table(group, same, columns, best))
-    return tables
+    return _tables(summaries, metrics, _metric_cell, {}, {})
 
 
 def cost_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
     """Return the tables of the runs' costs, one per group."""
-    tables = []
-    for group, same in by_group(summaries).items():
-        columns, best = {}, {}
-        having = {name: metric_of(name).heading for name in metrics if any(s.metrics.get(name) for s in same)}
-        for name, heading in (TRAFFIC | having).items():
-            columns[heading], best[heading] = [_cost_cell(s, name) for s in same], _best(same, name)
-        columns |= {heading: [_cost_cell(s, name) for s in same] for name, heading in SIZES.items()}
-        tables.append(_table(group, same, columns, best))
-    return tables
+    return _tables(summaries, metrics, _cost_cell, TRAFFIC, SIZES)
 
 
-def by_group(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
-    """Group summaries of comparable methods, in order of first appearance."""
+def _tables(
+    summaries: Sequence[Summary],
+    metrics: Sequence[str],
+    cell: Callable[[Summary, str], Cell],
+    first: Mapping[str, str],
+    last: Mapping[str, str],
+) -> list[Table]:
+    """Return a table of each group's figures: `first`, metrics that it has, and `last`, which mark no best method."""
     groups: dict[str, list[Summary]] = {}
     for s in summaries:
         groups.setdefault(s.group or "", []).append(s)
-    return groups
+    tables = []
+    for group, same in groups.items():
+        having = {name: metric_of(name).heading for name in metrics if any(s.metrics.get(name) for s in same)}
+        if headings := {**first, **having, **last}:
+            best = {name: _best(same, name) for name in (*first, *having)}
+            swept, rows = cells.swept_of(s.point for s in same), []
+            for place, s in enumerate(same):
+                figures = [cell(s, name)._replace(best=place in best.get(name, ())) for name in headings]
+                rows.append((s, [*map(Cell, cells.settings(s.point, swept)), *figures, Cell(str(s.seeds), s.seeds)]))
+            tables.append(Table(group, [*swept, *headings.values(), "seeds"], rows))
+    return tables
 
 
 def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[tuple[str, str, str]]:
@@ -87,11 +79,11 @@ def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[t
     for run in runs:
         picture = pictures.get(run.id)
         if picture is not None and picture.sizes is not None:
-            sizes = ", ".join(count(number) for number in sorted(picture.sizes.tolist(), reverse=True))
+            sizes = ", ".join(cells.count(number) for number in sorted(picture.sizes.tolist(), reverse=True))
             rows.append((run.name, setting(run.point), sizes))
         elif run.seed == first.get((run.name, setting(run.point))) and (by_site := _sizes_by_site(run)):
-            at = [", ".join(f"{site} {count(size)}" for site, size in own.items()) for own in by_site]
-            texts = [f"{count(sum(own.values()))} ({sites})" for own, sites in zip(by_site, at, strict=True)]
+            at = [", ".join(f"{site} {cells.count(size)}" for site, size in own.items()) for own in by_site]
+            texts = [f"{cells.count(sum(own.values()))} ({sites})" for own, sites in zip(by_site, at, strict=True)]
             rows.append((run.name, setting(run.point), "; ".join(texts)))
     return rows
 
@@ -120,12 +112,13 @@ def phase_rows(s: Summary, runs: Sequence[Run], experiment: Experiment) -> list[
         times, floats, raw = (
             sum(getattr(row, name) for row in rounds) / len(runs) for name in ("clients", "floats_up", "rows_up")
         )
-        left = [NOT_APPLICABLE] * 4
+        left = [cells.NOT_APPLICABLE] * 4
         if floats:
             reply = replies.get(phase)
-            named = NOT_APPLICABLE if reply is None else reply.__name__
-            left = [named, count(times), count(floats), _form(reply, raw, experiment)]
-        rows.append([phase, *left, with_spread(spread, seconds), f"{spread.mean / whole:.0%}" if whole else "–"])
+            named = cells.NOT_APPLICABLE if reply is None else reply.__name__
+            left = [named, cells.count(times), cells.count(floats), _form(reply, raw, experiment)]
+        share = f"{spread.mean / whole:.0%}" if whole else cells.NOT_APPLICABLE
+        rows.append([phase, *left, cells.with_spread(spread, cells.seconds), share])
     return rows
 
 
@@ -139,11 +132,10 @@ def _reply_types(method: str) -> dict[str, type[Reply]]:
 
 
 def _form(reply: type[Reply] | None, rows: float, experiment: Experiment) -> str:
-    """Return the form of a phase's replies: raw rows, letters, sums, or each site's own."""
     if rows:
-        return f"with {count(rows)} raw rows"
+        return f"with {cells.count(rows)} raw rows"
     if reply is None:
-        return NOT_APPLICABLE
+        return cells.NOT_APPLICABLE
     if issubclass(reply, CarriesLetters):
         return "letters sealed for peers"
     if not issubclass(reply, Summed):
@@ -156,7 +148,7 @@ def shown(s: Summary, name: str) -> str:
     """Format a metric, marking the reference's own zero error as such."""
     spread = s.metrics.get(name)
     is_reference = name == MAIN_METRIC and is_central(s) and spread and spread.low == spread.high == 0
-    return "0 (reference)" if is_reference else written(spread, name)
+    return "0 (reference)" if is_reference else cells.written(spread, name)
 
 
 def is_central(method: Summary | Run) -> bool:
@@ -164,32 +156,19 @@ def is_central(method: Summary | Run) -> bool:
     return method.kind == "baseline" and method.method.lower().startswith("central")
 
 
-def _table(
-    group: str, same: Sequence[Summary], columns: Mapping[str, Sequence[Cell]], best: Mapping[str, set[int]]
-) -> Table:
-    swept = swept_of(s.point for s in same)
-    rows = []
-    for place, s in enumerate(same):
-        figures = [cells[place]._replace(best=place in best.get(name, ())) for name, cells in columns.items()]
-        rows.append((s, [*map(Cell, settings(s.point, swept)), *figures, Cell(str(s.seeds), s.seeds)]))
-    return Table(group, [*swept, *columns, "seeds"], rows)
-
-
 def _metric_cell(s: Summary, name: str) -> Cell:
-    """Return the cell of a metric, with its spread over the seeds if there is any."""
     if (spread := s.metrics.get(name)) is None:
-        return Cell(NOT_APPLICABLE)
+        return Cell(cells.NOT_APPLICABLE)
     alone = replace(s, metrics={name: replace(spread, std=spread.std or None)})
     return Cell(shown(alone, name), spread.mean)
 
 
 def _cost_cell(s: Summary, name: str) -> Cell:
-    """Return the cell of seconds, bytes or a count, of a run or a metric."""
     if (spread := s.spread(name)) is None:
-        return Cell(NOT_APPLICABLE)
-    write = writer(name)
+        return Cell(cells.NOT_APPLICABLE)
+    write = cells.writer(name)
     alone = write(spread.mean).startswith("<")  # too small for digits of a spread
-    return Cell(write(spread.mean) if alone else with_spread(spread, write), spread.mean)
+    return Cell(write(spread.mean) if alone else cells.with_spread(spread, write), spread.mean)
 
 
 def _best(same: Sequence[Summary], name: str) -> set[int]:
@@ -211,5 +190,5 @@ def _best(same: Sequence[Summary], name: str) -> set[int]:
 
 def _digits(name: str, mean: float) -> str:
     if metric_of(name).cost:
-        return writer(name)(mean)
+        return cells.writer(name)(mean)
     return "rounding" if abs(mean) < EQUAL_BELOW else metric_of(name).written(mean)

@@ -20,11 +20,8 @@ from fedkernel.experiments.results import RowPicture, Run, setting
 from fedkernel.ground import AnyArray, FloatArray
 from fedkernel.run import HUES, MARKERS, MOST_ROWS
 
-COLUMNS = 4
-"""Panels in a row."""
-
-SIDE = 2.0
-"""Inches of a panel."""
+COLUMNS = 4  # panels in a row
+SIDE = 2.0  # inches of a panel
 
 
 @dataclass(frozen=True)

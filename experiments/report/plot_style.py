@@ -21,8 +21,7 @@ from fedkernel.run import HUES, MARKERS
 FLOOR = ERROR_ROUNDING
 MOST_PANELS = 8
 Line = Literal["-", "--", "-.", ":"]
-Drawn = tuple[str, str, Canvas]
-"""Unsaved figure: title, caption, canvas."""
+Drawn = tuple[str, str, Canvas]  # unsaved figure: title, caption, canvas
 FAINT, BAND = "#d9d9d9", "#f2f2f2"
 GREYS = ("#000000", "#777777", "#4d4d4d", "#a6a6a6")
 SWEPT_LABELS = {
@@ -160,8 +159,8 @@ def _ends(spread: Spread, log: bool) -> tuple[float, float]:
     return spread.low if log and low < spread.mean / 10 else low, spread.mean + spread.std
 
 
-def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list[Axes], str]:
-    """Create axes for each setting, with the same scales if `alike`; also return the caption's sentence."""
+def panels(settings: Sequence[str], x: str, y: str, *, alike: bool = True) -> tuple[Canvas, list[Axes], str]:
+    """Create labelled axes for each setting, with the same scales if `alike`; also return the caption's sentence."""
     shown = settings[:MOST_PANELS]
     columns = 2 if len(shown) == 4 else min(3, len(shown))
     rows = math.ceil(len(shown) / columns)
@@ -172,6 +171,8 @@ def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list
         axes.set_visible(setting is not None)
         axes.tick_params(labelbottom=True)
         axes.set_title(plain(setting or ""), fontsize=8.5)
+    figure.supxlabel(x, fontsize=9.5)
+    figure.supylabel(y, fontsize=9.5)
     left_out = f" ({len(settings) - len(shown)} more are only in the table)" if len(settings) > len(shown) else ""
     own = "" if alike else ", each with scales of its own"
     return figure, list(grid[: len(shown)]), f" One panel per setting{own}{left_out}." if len(shown) > 1 else ""

@@ -130,7 +130,6 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
 def _by_cost(
     shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look], cost: Literal["floats_up", "rounds"]
 ) -> Drawn:
-    """Draw the metric against a cost of the run: floats uploaded, or rounds."""
     # groups, and settings that are no numbers, such as a data set's name, are not comparable: a panel each
     groups = list(dict.fromkeys(s.group for s, _ in shown))
     settings: dict[str, list[tuple[Summary, Spread]]] = {}
@@ -138,16 +137,15 @@ def _by_cost(
         labels = setting({name: value for name, value in s.point.items() if not _is_number(value)})
         parts = (s.group if len(groups) > 1 else None, labels)
         settings.setdefault(", ".join(part for part in parts if part), []).append((s, m))
-    figure, grid, note = style.panels(list(settings), alike=False)
-    its_metric = metric_of(metric)
-    label, notes, joined = its_metric.heading, dict[str, None](), False
+    its_metric, sent = metric_of(metric), cost == "floats_up"
+    label, title = its_metric.heading, metric_of(cost).heading if sent else metric_of(cost).meaning
+    figure, grid, note = style.panels(list(settings), f"{title} by all clients" if sent else title, label, alike=False)
+    notes, joined = dict[str, None](), False
     if len(settings) == 1:
         figure.set_figheight(4.2)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
-        across, up = (
-            Scale.of([getattr(s, cost).mean for s, _ in points]),
-            style.value_scale([m for _, m in points], metric),
-        )
+        across = Scale.of([getattr(s, cost).mean for s, _ in points])
+        up = style.value_scale([m for _, m in points], metric)
         names_at: dict[tuple[float, float], list[str]] = {}
         for name, its in look.items():
             dots = [(across.place(getattr(s, cost).mean), m) for s, m in points if s.name == name]
@@ -160,10 +158,6 @@ def _by_cost(
         up.apply(axes, axes.yaxis)
         covered = (" and ".join(dict.fromkeys(names)) for names in names_at.values() if len(set(names)) > 1)
         notes |= dict.fromkeys([up.note(), across.note(), *(f" One dot covers another: {names}." for names in covered)])
-    sent = cost == "floats_up"
-    title = metric_of(cost).heading if sent else metric_of(cost).meaning
-    figure.supxlabel(f"{title} by all clients" if sent else title, fontsize=9.5)
-    figure.supylabel(label, fontsize=9.5)
     style.legend(figure, look, [s.name for s, _ in shown], line=False)
     small = "smaller error" if its_metric.axis == "orders" else f"lower {metric}"
     less = "less sent" if sent else "fewer rounds"
@@ -185,7 +179,7 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
     scale = style.value_scale([m for _, m in swept + fixed], metric)
     ticks = sorted({float(s.point[parameter]) for s, _ in swept})
     alike = metric_of(metric).axis != "close"
-    figure, grid, note = style.panels(list(settings), alike=alike)
+    figure, grid, note = style.panels(list(settings), style.swept_label(parameter), label, alike=alike)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
         if not alike:
             scale = style.value_scale([m for _, m in points + fixed], metric)
@@ -203,8 +197,6 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.xaxis.set_minor_locator(NullLocator())
         scale.apply(axes, axes.yaxis)
-    figure.supxlabel(style.swept_label(parameter), fontsize=9.5)
-    figure.supylabel(label, fontsize=9.5)
     style.legend(figure, look, [s.name for s, _ in swept + fixed])
     dotted = " Dotted lines are methods that the parameter does not reach." if fixed else ""
     dots = f"Each dot is the mean{_over(swept)} at one value of {parameter}."
@@ -229,10 +221,8 @@ def _by_phase(summaries: list[Summary]) -> Drawn:
             if seconds <= 1e-9 * total:
                 continue
             hatch = "////" if phase != OUTSIDE and i >= len(style.PHASES) else ""
-            used[phase] = {
-                "facecolor": style.FAINT if phase == OUTSIDE else style.PHASES[i % len(style.PHASES)],
-                "hatch": hatch,
-            }
+            colour = style.FAINT if phase == OUTSIDE else style.PHASES[i % len(style.PHASES)]
+            used[phase] = {"facecolor": colour, "hatch": hatch}
             axes.barh(y, seconds, left=left, height=0.66, edgecolor="white", lw=0.5, **used[phase])
             left += seconds
         text = f"{total:.2g} s" if total < 10 else f"{total:,.0f} s"

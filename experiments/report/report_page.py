@@ -9,23 +9,10 @@ from typing import Any
 from fedkernel.experiments import results
 from fedkernel.experiments.claims import Claim
 from fedkernel.experiments.config import Experiment
+from fedkernel.experiments.report import page_tables
 from fedkernel.experiments.report.about import data_lines, metric_lines, receipt_lines
-from fedkernel.experiments.report.cells import (
-    count,
-    seconds,
-    settings,
-    short_names,
-    swept_of,
-)
-from fedkernel.experiments.report.page_tables import (
-    SIZES,
-    TRAFFIC,
-    answer_tables,
-    cost_tables,
-    phase_rows,
-    shown,
-    size_rows,
-)
+from fedkernel.experiments.report.cells import count, seconds, settings, short_names, swept_of
+from fedkernel.experiments.report.page_tables import SIZES, TRAFFIC
 from fedkernel.experiments.report.table_formats import Layout
 from fedkernel.experiments.report.templates import render
 from fedkernel.experiments.results import Failure, Run, Summary
@@ -41,7 +28,7 @@ def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
     rows = []
     for s in summaries:
         numbers = [count(s.floats_up.mean), count(s.floats_down.mean), count(s.rounds.mean), seconds(s.seconds.mean)]
-        rows.append([s.name, *settings(s.point, swept), *([shown(s, metric)] if metric else []), *numbers])
+        rows.append([s.name, *settings(s.point, swept), *([page_tables.shown(s, metric)] if metric else []), *numbers])
     return Layout(headings, rows, keys=1 + len(swept), caption=caption)
 
 
@@ -53,14 +40,9 @@ def in_full(summaries: Sequence[Summary]) -> tuple[list[str], list[list[object]]
     - Returns `rows`: one per summary; None where a figure does not apply, and for the standard deviation of one seed.
     """
     swept, (leading, others) = swept_of(s.point for s in summaries), metric_names(summaries, None)
-    metrics = [*leading, *others]
-    spreads = [{name: s.metrics.get(name) for name in metrics} for s in summaries]
-    spreads = [
-        row | {name: getattr(s, name) for name in results.RUN_COSTS} for s, row in zip(summaries, spreads, strict=True)
-    ]
     columns: dict[str, list[object]] = {}
-    for name in (*metrics, *results.RUN_COSTS):
-        figures = [row[name] for row in spreads]
+    for name in (*leading, *others, *results.RUN_COSTS):
+        figures = [s.spread(name) for s in summaries]
         columns[f"{name}_mean"] = [figure and figure.mean for figure in figures]
         columns[f"{name}_std"] = [figure and figure.std for figure in figures]
         if any(figure and figure.n != s.seeds for s, figure in zip(summaries, figures, strict=True)):
@@ -117,10 +99,10 @@ def write_report(
         engines=", ".join(dict.fromkeys(run.engine for run in runs if run.kind == "strategy")) or "none",
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
-        answers=answer_tables(summaries, worth),
+        answers=page_tables.answer_tables(summaries, worth),
         findings=[*results.recommendations(runs), *results.findings(runs)],
-        sizes=size_rows(runs, pictures),
-        costs=cost_tables(summaries, costs),
+        sizes=page_tables.size_rows(runs, pictures),
+        costs=page_tables.cost_tables(summaries, costs),
         data=data_lines(experiment, shapes, results.read_columns(out, runs), dropped)
         + receipt_lines(out, experiment.data),
         metrics=metric_lines({name: metric_of(name).heading for name in (*worth, *costs)} | TRAFFIC | SIZES),
@@ -131,7 +113,7 @@ def write_report(
         missing_values=missing_values if options.plots else [],
         swept=swept,
         phases=[
-            (s.name, settings(s.point, swept), phase_rows(s, same, experiment))
+            (s.name, settings(s.point, swept), page_tables.phase_rows(s, same, experiment))
             for s, same in zip(summaries, results.by_setting(runs).values(), strict=True)
             if s.phases
         ],

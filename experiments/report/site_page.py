@@ -19,9 +19,7 @@ from fedkernel.run import MOST_ROWS, STYLE, rows_to_draw, two_coordinates
 from fedkernel.site import OUTBOX, departures_of
 
 MOST_COLUMNS = 30
-
-MOST_KINDS = 30
-"""Most different texts of a label that is coloured and counted."""
+MOST_KINDS = 30  # most different texts of a label that is coloured and counted
 
 
 def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
@@ -32,7 +30,6 @@ def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
 
 
 def _page_values(run: SiteRun) -> dict[str, Any]:
-    """Return the page template's values for a run."""
     labels, missing = run.labels, list[str]()
     own = {name: kinds for name, kinds in run.own.items() if 1 <= len(set(kinds.tolist())) <= MOST_KINDS}
     missing += [f"The label {name!r} has too many different values to colour by" for name in run.own.keys() - own]
@@ -46,7 +43,7 @@ def _page_values(run: SiteRun) -> dict[str, Any]:
         missing.append(
             "There is no picture: the site has not kept two coordinates of its rows; --model FILE gives them"
         )
-    bars = []
+    sizes, bars = [] if labels is None else np.bincount(labels).tolist(), []
     for (title, read), values in zip(_EXPLANATIONS.items(), (run.loadings(), run.importance()), strict=True):
         if isinstance(values, str):
             missing.append(values)
@@ -56,7 +53,7 @@ def _page_values(run: SiteRun) -> dict[str, Any]:
         "name": run.name,
         "rows": len(next((known for known in (labels, run.coordinates) if known is not None), ())),
         "picture": picture,
-        "sizes": [] if labels is None else _sizes(labels),
+        "sizes": [(str(cluster), f"{size:,}", f"{size / sum(sizes):.1%}") for cluster, size in enumerate(sizes)],
         "tables": [] if labels is None else [_contingency(name, kinds, labels) for name, kinds in own.items()],
         "bars": bars,
         "missing": missing,
@@ -96,11 +93,6 @@ def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) ->
     return {"source": "data:image/png;base64," + base64.b64encode(image.getvalue()).decode(), "caption": caption}
 
 
-def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
-    counts = np.bincount(labels)
-    return [(str(cluster), f"{count:,}", f"{count / len(labels):.1%}") for cluster, count in enumerate(counts)]
-
-
 def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]:
     """Return the counts by cluster and class, and the agreement over rows with a label."""
     columns, counts = contingency(labels, kinds, int(labels.max()) + 1)
@@ -124,7 +116,6 @@ def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, 
 
 
 def _outbox_totals(folder: Path) -> dict[str, Any] | None:
-    """Return the totals of a site's outbox by run; None without an outbox."""
     if not (folder / OUTBOX).exists():
         return None
     runs: dict[str, list[int]] = {}

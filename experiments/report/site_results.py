@@ -20,13 +20,9 @@ from fedkernel.site import OUTBOX, departures_of
 
 NO_MODEL = FittedModel(None)
 
-RESULT_ARRAYS = {"labels", "embedding", "eigenvectors", "features", "alpha"}
-"""Arrays that identify a file as a site's stored results of a run."""
-
+RESULT_ARRAYS = {"labels", "embedding", "eigenvectors", "features", "alpha"}  # mark a file as a site's stored results
 PERMUTATIONS, MOST_PERMUTED_ROWS = 5, 2000
-
-COORDINATE_TOLERANCE = 1e-6
-"""Relative tolerance: coordinates that differ by less are the same."""
+COORDINATE_TOLERANCE = 1e-6  # relative: coordinates that differ by less are the same
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,6 @@ class SiteRun:
         return None if Z is None else self._clusters(Z)
 
     def _model_coordinates(self, X: FloatArray | None) -> FloatArray | None:
-        """Return the model's coordinates of rows; None if it cannot transform them."""
         if X is None or not isinstance(self.model, KernelKMeans | LandmarkPCA):
             return None
         with suppress(InputError):

@@ -15,11 +15,8 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-NARROWEST = 12
-"""Least characters of a row's name in a line; a longer name is folded."""
-
-GAP = 2
-"""Characters between two columns, and at both ends together."""
+NARROWEST = 12  # least characters of a row's name in a line; a longer name is folded
+GAP = 2  # characters between two columns, and at both ends together
 
 LOOK: Mapping[str, Any] = MappingProxyType(
     {"box": box.SIMPLE_HEAD, "caption_justify": "left", "pad_edge": False, "collapse_padding": True}
@@ -34,17 +31,12 @@ class WideTable(Table):
         self.keys = keys
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table if it fits, else its parts."""
-        parts = self._parts(console, options)
-        if len(parts) == 1:
-            yield from super().__rich_console__(console, options)
-            return
-        for columns in parts[:-1]:
+        *parts, last = self._parts(console, options)
+        for columns in parts:
             yield self._part(columns, None)
-        yield self._part(parts[-1], self.caption)  # type: ignore[arg-type] # a text, as it was given
+        yield self._part(last, self.caption)  # type: ignore[arg-type] # a text, as it was given
 
     def _parts(self, console: Console, options: ConsoleOptions) -> list[list[Column]]:
-        """Return the columns of each part."""
         widths = [_width(console, options, column) for column in self.columns]
         widths[0] = min(widths[0], max(NARROWEST, options.max_width // 4))
         room, keys = options.max_width - GAP, self.keys
@@ -59,7 +51,6 @@ class WideTable(Table):
         return [[self.columns[place] for place in [*range(keys), *part]] for part in parts]
 
     def _part(self, columns: Sequence[Column], caption: str | None) -> Table:
-        """Return a table of some of the columns."""
         part = Table(*(column.copy() for column in columns), caption=caption, **LOOK)
         for row, cells in zip(self.rows, zip(*(column.cells for column in columns), strict=True), strict=True):
             part.add_row(*cells, end_section=row.end_section)

@@ -46,8 +46,7 @@ def read_columns(out: Path, runs: Iterable[Run]) -> Columns | None:
     return None
 
 
-DIRECTIONS, ROWS = "directions.npy", "rows.npz"
-"""Names of the files in a run's folder of results."""
+DIRECTIONS, ROWS = "directions.npy", "rows.npz"  # files in a run's folder of results
 
 
 def write_directions(out: Path, run_id: str, directions: FloatArray) -> None:

@@ -140,7 +140,6 @@ def parse_line(kind: type[Row], line: bytes, where: str) -> Row:
 
 
 MOST_CAUSE_CHARACTERS = 1000
-
 MOST_CAUSES = 3
 
 

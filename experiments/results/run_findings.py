@@ -32,7 +32,6 @@ def recommendations(runs: Iterable[Run]) -> list[str]:
 
 
 MOST_FINDINGS = 12
-
 NUMBER = re.compile(r"-?\d[\d.,]*(e[+-]?\d+)?")
 
 

@@ -44,8 +44,7 @@ class Spread:
         return cls(float(x.mean()), std, float(x.min()), float(x.max()), len(x), tuple(x.tolist()))
 
 
-NOISE = 2.0
-"""Standard errors of a mean over seeds that count as noise."""
+NOISE = 2.0  # standard errors of a mean over seeds that count as noise
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return spread.mean, spread.std / math.sqrt(spread.n)
 
 
-RUN_COSTS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
-"""Figures that every run has."""
+RUN_COSTS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")  # that every run has
 
 
 @dataclass(frozen=True)

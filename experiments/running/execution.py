@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedkernel import models
 from fedkernel.data import has_label
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.experiments import results
@@ -24,31 +25,16 @@ from fedkernel.experiments.running.planning import Planned, plan, run_ids, study
 from fedkernel.experiments.running.result_additions import row_picture, with_column_info
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import AnyArray, InputError, ProtocolError, blas_threads, stack_rows
-from fedkernel.models import (
-    KernelKMeans,
-    KernelPCA,
-    Model,
-    compare_classes,
-    compute_metrics,
-    load_model,
-    mean_over_clients,
-    metric_of,
-    namesakes,
-    save_model,
-)
 from fedkernel.protocol.forecast import table_share
 from fedkernel.run import FailedRun, Result, remove_journal
 from fedkernel.wire import Job, Study
 
 log = logging.getLogger(__name__)
 
-MOST_EQUAL_FAILURES = 3
-"""Failed runs of one cause, with no finished run, after which the experiment stops."""
+MOST_EQUAL_FAILURES = 3  # of one cause, with no finished run, after which the experiment stops
+Progress = Callable[[str, int, int], None]  # takes the name of a finished run, the number of them, and the total
 
-Progress = Callable[[str, int, int], None]
-"""Callback with the name of the run just finished, the number of finished runs, and the total."""
-
-References = dict[str, tuple[Model, Duration]]
+References = dict[str, tuple[models.Model, Duration]]
 """Central answers by data and method, and the durations of computing them with a client's thread count."""
 
 
@@ -200,7 +186,6 @@ def _ended_runs(
 
 
 def _row_or_failure(run: Planned, references: References, out: Path) -> Run | FailedRun:
-    """Return the row of a baseline or of a strategy's stored result, or the failure."""
     try:
         if run.baseline is not None:
             return _baseline_row(run, run.baseline, references, out)
@@ -210,7 +195,7 @@ def _row_or_failure(run: Planned, references: References, out: Path) -> Run | Fa
         return FailedRun.of(run.id, error)
 
 
-def _reference(run: Planned, known: References) -> tuple[Model, Duration] | tuple[None, None]:
+def _reference(run: Planned, known: References) -> tuple[models.Model, Duration] | tuple[None, None]:
     """Return the central answer for a run; None if its method has none or the report wants none."""
     experiment, strategy = run.point.experiment, run.strategy
     if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
@@ -234,7 +219,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     metrics |= stability
     if shards:  # else the sites hold the data
         metrics |= strategy.judge(result, shards, reference)
-        metrics |= compute_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
+        metrics |= models.compute_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
     figures: dict[str, float] = {}  # of every method's runs
     if members := cohort(run.tables):
         figures["table_share"] = table_share(result.ledger.floats_by_reader(), members)
@@ -242,7 +227,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
         _add_errors(history, strategy.judge_steps(result, shards, reference))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
     if labels and run.classes is not None:
-        figures |= compare_classes(np.concatenate(labels), np.concatenate(run.classes))
+        figures |= models.compare_classes(np.concatenate(labels), np.concatenate(run.classes))
     figures |= _per_iteration(history)
     # the clients' computing seconds on separate machines: the slowest client's, summed over rounds
     figures["parallel_seconds"] = float(sum(row.get("slowest_seconds", 0.0) for row in history))
@@ -263,8 +248,8 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
 
 def _name_findings(run: Planned, own: Mapping[str, float], figures: Mapping[str, float]) -> list[str]:
     """Return a warning for each figure or metric that is hidden by a registered one of its name."""
-    taken = [name for name in own if name in figures or metric_of(name).counted]
-    pair, named = type(run.strategy).__name__, namesakes(run.point.experiment.metrics)
+    taken = [name for name in own if name in figures or models.metric_of(name).counted]
+    pair, named = type(run.strategy).__name__, models.namesakes(run.point.experiment.metrics)
     return [
         *(f"{name} is the one of fedkernel list metrics; {pair}'s own is hidden until it is renamed" for name in taken),
         *(
@@ -274,18 +259,17 @@ def _name_findings(run: Planned, own: Mapping[str, float], figures: Mapping[str,
     ]
 
 
-def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:
+def _stability(run: Planned, model: models.Model, out: Path) -> tuple[dict[str, float], list[str]]:
     """Return the agreement of a run's clusters with the first seed's, or a sentence if its result is missing."""
     experiment, first = run.point.experiment, out / "results" / run.first_seed_id / "model.npz"
     here = experiment.evaluate and bool(run.shards)
-    if not here or not isinstance(model, KernelKMeans) or run.seed == experiment.seeds[0]:
+    if not here or not isinstance(model, models.KernelKMeans) or run.seed == experiment.seeds[0]:
         return {}, []
     if not first.exists():
         return {}, [f"stability is not measured: run {run.first_seed_id}, with the first seed, has no result"]
-    rows, other = stack_rows(list(run.shards)), load_model(first)
-    if not isinstance(other, KernelKMeans):
-        return {}, []
-    return {"stability": compare_classes(model.predict(rows), other.predict(rows))["ari"]}, []
+    rows = stack_rows(list(run.shards))
+    clusters, others = model.predict(rows), models.load_model(first).predict(rows)
+    return {"stability": models.compare_classes(clusters, others)["ari"]}, []
 
 
 def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:
@@ -314,12 +298,13 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
         done = baseline.run(shards, reference, run.classes, run.seed)
     # the central answer was found before, for all runs that are compared with it
     durations = done.durations if spent is None or baseline.place != "central" else [spent]
-    own = [compute_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
-    metrics = done.metrics | mean_over_clients(own)
+    named, classes = experiment.metrics, run.all_classes
+    own = [models.compute_metrics(named, model, shards, classes, run.seed) for model in done.models]
+    metrics = done.metrics | models.mean_over_clients(own)
     _store_pictures(run, done.models, {}, out)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
-    save_model(done.models[0], out / path)
+    models.save_model(done.models[0], out / path)
     floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
     fields = _common_fields(run) | traffic | {"seconds": sum(duration.clock for duration in durations)}
@@ -336,13 +321,13 @@ def _label_findings(run: Planned) -> list[str]:
 
 
 def _store_pictures(
-    run: Planned, models: Sequence[Model], outputs: Mapping[int, Mapping[str, AnyArray]], out: Path
+    run: Planned, run_models: Sequence[models.Model], outputs: Mapping[int, Mapping[str, AnyArray]], out: Path
 ) -> None:
     """Store the report's pictures: component directions where columns are pixels, and row coordinates."""
-    components = [model for model in models if isinstance(model, KernelPCA)]
+    components = [model for model in run_models if isinstance(model, models.KernelPCA)]
     if run.point.experiment.report.images and components and (directions := run.directions(components)) is not None:
         results.write_directions(out, run.id, directions)
-    if (picture := row_picture(run, models[0], outputs)) is not None:
+    if (picture := row_picture(run, run_models[0], outputs)) is not None:
         results.write_row_picture(out, run.id, picture)
 
 

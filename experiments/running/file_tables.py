@@ -27,8 +27,7 @@ from fedkernel.run import common_rows
 from fedkernel.site import find_rows
 from fedkernel.wire import hash_ids
 
-COLUMN_OPTIONS = ("columns", "label", "drop")
-"""Options that name columns; with columns divided, each file needs only some of the named ones."""
+COLUMN_OPTIONS = ("columns", "label", "drop")  # with columns divided, each file needs only some of the named ones
 
 
 def files_of(data: Shards, divided: Division) -> list[SiteFile]:
@@ -159,9 +158,7 @@ def _is_arrays(file: SiteFile) -> bool:
 
 def _header(file: SiteFile) -> tuple[str, ...]:
     """Return the names of all columns of a file; empty if it has no names."""
-    options = ("id", *COLUMN_OPTIONS)
-    unsaid: dict[str, Any] = {field.name: field.default for field in fields(SiteFile) if field.name in options}
-    bare = replace(file, **unsaid)
+    bare = replace(file, id=None, columns=None, label=None, drop=())
     return bare.read().columns if _is_arrays(file) else _raw(bare).names
 
 

@@ -15,8 +15,7 @@ from fedkernel.numerics import KERNELS, kernel_from, table_of_name, with_width
 from fedkernel.preparing import TableToPrepare, prepare_centrally
 from fedkernel.site import simulated_raw
 
-Source = tuple[DataSpec | Shards, PartitionSpec, int, int]
-"""Data, partition, number of clients, and seed."""
+Source = tuple[DataSpec | Shards, PartitionSpec, int, int]  # data, partition, number of clients, and seed
 
 
 def raw_shards(source: Source, prepare: Prepare, divided: Division, run: str) -> list[TableToPrepare]:
@@ -33,8 +32,7 @@ def prepared_shards(source: Source, prepare: Prepare, divided: Division, run: st
     return prepare_centrally(raw_shards(source, prepare, divided, run), prepare, divided)
 
 
-Widths = dict[str, dict[str, Any]]
-"""Kernels with computed widths, by data set, its division, and seed."""
+Widths = dict[str, dict[str, Any]]  # kernels with computed widths, by data set, its division, and seed
 
 
 def with_pooled_widths(

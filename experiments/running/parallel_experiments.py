@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedkernel.experiments.config import Experiment
 from fedkernel.experiments.running.execution import Progress, run_experiment
@@ -17,18 +17,8 @@ from fedkernel.experiments.running.planning import run_ids
 from fedkernel.ground import FedkernelError, InputError
 
 MEMORY_SHARE, GB = 0.8, 1e9
-
 LOST_PROCESS = "a process was killed, perhaps for lack of memory; the same command resumes the work"
-
 NOT_BEGUN = "not begun: the process of another experiment was killed"
-
-
-class FinishedExperiment(NamedTuple):
-    """Experiment that finished or failed, with its seconds."""
-
-    experiment: Experiment
-    seconds: float
-    error: str | None = None
 
 
 def experiments_in(folder: Path) -> list[Path]:
@@ -45,8 +35,8 @@ def run_all(
     jobs: int | None = None,
     restart: bool = False,
     progress: Progress | None = None,
-) -> Iterator[FinishedExperiment]:
-    """Run each experiment in ``out/NAME``, skipping finished runs, and yield each as it ends.
+) -> Iterator[tuple[Experiment, float, str | None]]:
+    """Run each experiment in ``out/NAME``, skipping finished runs, and yield each with its seconds and error, if any.
 
     An exception ends its experiment alone; failed runs count as an error of their experiment.
 
@@ -72,14 +62,13 @@ def run_all(
                     waiting.remove(experiment)
                 for future in wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done:
                     experiment, began = running.pop(future)
-                    yield FinishedExperiment(experiment, time.perf_counter() - began, _error(future))
+                    yield experiment, time.perf_counter() - began, _error(future)
                 if progress is not None:
                     done = sum(min(_finished(out / name), count) for name, count in runs.items())
                     progress(", ".join(its.name for its, _ in running.values()), done, sum(runs.values()))
         except BrokenProcessPool:  # with a process lost a pool begins no other
-            interrupted = [experiment for experiment, _ in running.values()]
-            yield from (FinishedExperiment(experiment, 0.0, LOST_PROCESS) for experiment in interrupted)
-            yield from (FinishedExperiment(experiment, 0.0, NOT_BEGUN) for experiment in waiting)
+            yield from ((experiment, 0.0, LOST_PROCESS) for experiment, _ in running.values())
+            yield from ((experiment, 0.0, NOT_BEGUN) for experiment in waiting)
         except BaseException:  # interrupted, also from outside: finished runs are on disk
             for process in multiprocessing.active_children():
                 process.terminate()
@@ -92,7 +81,8 @@ def startable(
     """Return the waiting experiments that can start now, in order; a single one always can (memory in GB)."""
     begun = list(running)
     for experiment in waiting:
-        if not begun or (len(begun) < jobs and sum(map(_memory, [*begun, experiment])) <= memory):
+        needed = sum(1.0 if its.paper is None else its.paper.memory for its in [*begun, experiment])
+        if not begun or (len(begun) < jobs and needed <= memory):
             begun.append(experiment)
     return begun[len(running) :]
 
@@ -112,10 +102,6 @@ def _error(future: Future[str | None]) -> str | None:
         return LOST_PROCESS
     except Exception as error:
         return f"{type(error).__name__}: {error} (this is a defect; run it by itself with --debug)"
-
-
-def _memory(experiment: Experiment) -> float:
-    return 1.0 if experiment.paper is None else experiment.paper.memory
 
 
 def _finished(folder: Path) -> int:

@@ -14,14 +14,7 @@ import numpy as np
 from fedkernel.data import DataSpec, Partition
 from fedkernel.experiments.baselines import Baseline, Classes, cohort, counterpart
 from fedkernel.experiments.config import Experiment, Method, Shards, Sites, with_value
-from fedkernel.experiments.running.file_tables import (
-    are_aligned,
-    check_files,
-    files_of,
-    labels_of,
-    raw_tables,
-    tables_of,
-)
+from fedkernel.experiments.running import file_tables
 from fedkernel.experiments.running.joint_tables import Widths, prepared_shards, raw_shards, with_pooled_widths
 from fedkernel.ground import AnyArray, Division, FloatArray, InputError, Rows, checked_address, load_class
 from fedkernel.models import KernelPCA
@@ -30,8 +23,7 @@ from fedkernel.site import simulated_partition
 from fedkernel.strategy import KernelStrategy, check_phases, settled_privacy, strategy_of
 from fedkernel.wire import RunSpec, Study
 
-LONGEST_ID = 150
-"""Most bytes of a run's id, which names a folder."""
+LONGEST_ID = 150  # most bytes of a run's id, which names a folder
 
 
 @dataclass(frozen=True)
@@ -71,11 +63,8 @@ def run_id(method: Method, point: Point, seed: int) -> str:
     return f"{beginning}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
 
 
-RUN_SET_SECTIONS = ("strategy", "baseline", "seeds", "sweep", "case")
-"""Sections that decide the set of runs, and not the content of each."""
-
-PRESENTATION_SECTIONS = ("title", "claim", "report", "paper", "quick")
-"""Sections that decide no run."""
+RUN_SET_SECTIONS = ("strategy", "baseline", "seeds", "sweep", "case")  # decide which runs there are, not their content
+PRESENTATION_SECTIONS = ("title", "claim", "report", "paper", "quick")  # decide no run
 
 
 def run_ids(experiment: Experiment) -> list[str]:
@@ -136,13 +125,14 @@ class Planned:
         drops = prepare is not None and prepare.missing == "drop" and self.strategy.partition == "horizontal"
         if not drops or not isinstance(data, Shards):
             return []
-        return [raw.rows - rows for raw, (rows, _) in zip(raw_tables(data, "horizontal"), self.shapes, strict=True)]
+        raws = file_tables.raw_tables(data, "horizontal")
+        return [raw.rows - rows for raw, (rows, _) in zip(raws, self.shapes, strict=True)]
 
     @property
     def order(self) -> str:
         """Key for the order of the rows: the run's id if rows are aligned by ids, else ""."""
         data = self.point.experiment.data
-        return self.id if isinstance(data, Shards) and are_aligned(data, self.strategy.partition) else ""
+        return self.id if isinstance(data, Shards) and file_tables.are_aligned(data, self.strategy.partition) else ""
 
     @property
     def classes(self) -> Classes:
@@ -176,11 +166,10 @@ class Planned:
 
     @property
     def _file_labels(self) -> list[AnyArray] | None:
-        """Labels in the clients' own files, from `labels_of`."""
         data = self.point.experiment.data
         if not isinstance(data, Shards):
             return None
-        return labels_of(data, self.strategy.partition, self.id, self.seed, self.point.experiment.prepare)
+        return file_tables.labels_of(data, self.strategy.partition, self.id, self.seed, self.point.experiment.prepare)
 
     @property
     def _partition(self) -> Partition | None:
@@ -200,15 +189,12 @@ class Planned:
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": checked_address(kind), "pair": checked_address(kind.client)}
-        common |= {"clients": experiment.clients}
-        common |= {
-            "evaluate": experiment.evaluate and experiment.privacy is None,
-            "prepare": experiment.prepare,
-            "wire": experiment.wire,
-        }
-        common |= {"sums": experiment.sums, "privacy": settled_privacy(self.strategy, experiment.privacy)}
+        common |= {"clients": experiment.clients, "evaluate": experiment.evaluate and experiment.privacy is None}
+        common |= {"prepare": experiment.prepare, "wire": experiment.wire, "sums": experiment.sums}
+        common |= {"privacy": settled_privacy(self.strategy, experiment.privacy)}
         if isinstance(experiment.data, Shards):
-            return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
+            files = file_tables.files_of(experiment.data, kind.partition)
+            return RunSpec(**common, shards=files, missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites, joint, evaluate = experiment.data.sites, experiment.data.joint_seed, common["evaluate"]
@@ -290,7 +276,7 @@ def _check_data_exists(experiment: Experiment, seed: int) -> None:
     if isinstance(experiment.data, DataSpec):
         simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed)
     elif isinstance(experiment.data, Shards):
-        check_files(experiment.data)
+        file_tables.check_files(experiment.data)
 
 
 def _check_data(
@@ -325,7 +311,7 @@ def _shards(experiment: Experiment, seed: int, divided: Division, run: str) -> l
         order = run if isinstance(data, Shards) and kind == "vertical" else ""  # all other runs have the same
         return list(prepared_shards((data, parts, clients, seed), experiment.prepare, kind, order))
     if isinstance(data, Shards):
-        return tables_of(data, divided, run, seed)
+        return file_tables.tables_of(data, divided, run, seed)
     return list(simulated_partition(data, parts, clients, seed).shards)
 
 

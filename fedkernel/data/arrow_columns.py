@@ -42,8 +42,7 @@ def column_values(column: Any) -> AnyArray:
     return np.frombuffer(data or b"", kind, count, first * kind.itemsize)
 
 
-NUMPY_FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}
-"""numpy's names of pyarrow's types; integers have the same names."""
+NUMPY_FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}  # integers have the same names
 
 
 def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[str, ...] | None:

@@ -93,7 +93,6 @@ class Table(ABC):
         return cast(Rows, sparse.csr_array(shape, dtype=dtype) if self.sparse else np.empty(shape, dtype))
 
     def _checked(self, raw: Raw, dtype: npt.DTypeLike, rows: Positions) -> Rows:
-        """Convert and check the numbers of these rows."""
         with np.errstate(over="ignore"):  # overflow gives infinity, which is found below
             dense = isinstance(raw, np.ndarray)
             converted = cast(Rows, np.ascontiguousarray(raw, dtype) if dense else raw.astype(dtype, copy=False))
@@ -248,7 +247,6 @@ class GeneratedTable(_ChunkedTable):
 
 
 def _view(part: AnyArray) -> AnyArray:
-    """Return a read-only view of a slice."""
     part = part.view()
     part.flags.writeable = False
     return part

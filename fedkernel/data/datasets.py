@@ -27,22 +27,12 @@ import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy import sparse
 
+from fedkernel import ground
 from fedkernel.data import sources
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
 from fedkernel.data.sources import BUNDLED, FETCHED, FOLDER_VARIABLE, SourceData
-from fedkernel.ground import (
-    AnyArray,
-    FloatArray,
-    InputError,
-    Rows,
-    check_at_most,
-    generator,
-    listed,
-    load_function,
-    short_names,
-    value_object,
-)
+from fedkernel.ground import AnyArray, FloatArray, InputError, Rows
 
 SPARSE_SCALES = ("none", "unit-norm")  # they preserve zeros
 DENSE_CELLS = 100_000_000  # largest sparse set that is made dense: 0.8 GB of float64
@@ -64,7 +54,7 @@ class Dataset:
     source: str
 
 
-@value_object()
+@ground.value_object()
 class DataSpec:
     """Specification of a data set, as in a `[data]` table.
 
@@ -156,10 +146,10 @@ def load(spec: DataSpec | str) -> Dataset:
             raise InputError(f"{name} is sparse and {size} is too large to be made dense; allowed: rows <= {most}")
         X = X.toarray()
     X = check_rows(_scaled(X, spec.scale), f"{name}, scaled,")
+    columns = raw.columns
     if spec.transposed:
-        X = np.ascontiguousarray(X.T)
-        return Dataset(spec.name, X, None, tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
-    return Dataset(spec.name, X, y, raw.columns or tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
+        X, y, columns = np.ascontiguousarray(X.T), None, ()
+    return Dataset(spec.name, X, y, columns or tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
 
 
 def _load_source(spec: DataSpec) -> SourceData:
@@ -167,13 +157,13 @@ def _load_source(spec: DataSpec) -> SourceData:
     if colon and prefix == "openml" and rest:
         return sources.from_openml(spec.name, rest)
     if colon and prefix == "fetch" and rest in FETCHED:
-        return sources.from_fetcher(spec.name, rest)
+        return sources.from_sklearn(spec.name, f"fetch_{rest}")
     if spec.name in BUNDLED:
-        return sources.from_bundled(spec.name)
+        return sources.from_sklearn(spec.name, f"load_{spec.name}")
     if spec.name in GENERATED:
         recipe = GENERATED[spec.name](**spec.options)
         seed = spec.numeric_seed if recipe.seed is None else recipe.seed
-        X, y = recipe(generator(spec.name, seed))
+        X, y = recipe(ground.generator(spec.name, seed))
         return SourceData(X, y, (), f"generated: {recipe}, seed {seed}")
     if (colon and prefix == "npz") or spec.name in sources.npz_files():
         return sources.read_npz(sources.npz_path(rest if colon else spec.name))
@@ -191,11 +181,11 @@ def _load_source(spec: DataSpec) -> SourceData:
 
 def _has_loader(name: str) -> bool:
     prefix, colon, _ = name.partition(":")
-    return (bool(colon) and prefix not in sources.SOURCES) or name in short_names("datasets")
+    return (bool(colon) and prefix not in sources.SOURCES) or name in ground.short_names("datasets")
 
 
 def _from_loader(spec: DataSpec) -> SourceData:
-    load_raw = load_function(spec.name, "datasets", "data.name")
+    load_raw = ground.load_function(spec.name, "datasets", "data.name")
     try:
         bound = inspect.signature(load_raw).bind(**spec.options)
     except TypeError as error:
@@ -215,8 +205,8 @@ def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.i
         rows = np.flatnonzero(_with_labels(spec.name, "classes", spec.classes, y))
     size = spec.rows if spec.share is None else max(1, round(spec.share * len(rows)))
     if size is not None:
-        check_at_most("rows", size, len(rows), f"what data set {spec.name!r} has, ")
-        rows = np.sort(generator("rows", spec.numeric_seed).choice(rows, size=size, replace=False))
+        ground.check_at_most("rows", size, len(rows), f"what data set {spec.name!r} has, ")
+        rows = np.sort(ground.generator("rows", spec.numeric_seed).choice(rows, size=size, replace=False))
     return rows
 
 
@@ -229,7 +219,7 @@ def _with_labels(name: str, field: str, wanted: Sequence[int | str], y: AnyArray
     chosen = [_label_text(label) for label in wanted]
     for label in chosen:
         if label not in texts:
-            raise InputError(f"{field}: data set {name!r} has no label {label!r}; allowed: {listed(texts)}")
+            raise InputError(f"{field}: data set {name!r} has no label {label!r}; allowed: {ground.listed(texts)}")
     return np.asarray(np.isin(texts, chosen)[which])
 
 
@@ -262,17 +252,14 @@ class Available(NamedTuple):
 
 def available() -> list[Available]:
     """List every data set that `load` knows by name; of npz files only headers are read."""
-    lines = []
-    for name, (shape, has_labels) in BUNDLED.items():
-        lines.append(Available(name, "bundled", shape, "" if has_labels else "no labels"))
+    lines = [Available(name, "bundled", shape, note) for name, (shape, note) in BUNDLED.items()]
     for name, kind in GENERATED.items():
         fields = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(kind))
-        shape = (kind().n, getattr(kind(), "d", 2))
-        lines.append(Available(name, "generated", shape, f"options: {fields}"))
+        lines.append(Available(name, "generated", (kind().n, getattr(kind(), "d", 2)), f"options: {fields}"))
     for name, (shape, megabytes) in FETCHED.items():
         lines.append(Available(f"fetch:{name}", "fetch", shape, f"downloaded once, about {megabytes:g} MB"))
     lines.append(Available("openml:NAME or openml:ID", "openml", None, "downloaded once from openml.org"))
     lines.append(Available("npz:PATH.npz", "npz", None, "a table X, perhaps labels y; or from scipy.sparse.save_npz"))
-    lines += [Available(name, "loader", None, address) for name, address in short_names("datasets").items()]
+    lines += [Available(name, "loader", None, address) for name, address in ground.short_names("datasets").items()]
     lines += [Available(f"npz:{stem}", "npz", *sources.npz_header(path)) for stem, path in sources.npz_files().items()]
     return lines

@@ -133,18 +133,13 @@ def labels_in_order(
     """
     if len(labels) != len(shards):
         raise InputError(f"y has {len(labels)} entries, but there are {len(shards)} shards; allowed: one for each")
-    tables = {f"shards[{number}]": _as_frame(shard, f"shards[{number}]", id_) for number, shard in enumerate(shards)}
-    _, rows = _orders(tables, partition, (), id_)
-    in_order: list[AnyArray | None] = []
-    for number, (own, shard) in enumerate(zip(labels, shards, strict=True)):
-        y = None if own is None else _labels(own, shard, number)
-        order = rows.get(f"shards[{number}]")
-        in_order.append(y if y is None or order is None else y[order])
-    return in_order
+    orders = rows_in_order(shards, partition, id_=id_)
+    pairs = enumerate(zip(labels, shards, strict=True))
+    checked = [None if own is None else _labels(own, shard, number) for number, (own, shard) in pairs]
+    return [y if y is None or order is None else y[order] for y, order in zip(checked, orders, strict=True)]
 
 
 def _labels(own: Any, shard: Any, number: int) -> AnyArray:
-    """Return a client's labels, checked and in the order of the shard's rows."""
     y = np.asarray(own)
     if y.ndim != 1 or (hasattr(shard, "shape") and len(y) != shard.shape[0]):
         raise InputError(f"y[{number}] has shape {y.shape}; allowed: one label for each row of shards[{number}]")
@@ -263,6 +258,5 @@ def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
 
 
 def _places(own: Sequence[Hashable], wanted: Sequence[Hashable]) -> Order:
-    """Return the positions of the wanted labels in a list."""
     place = {label: number for number, label in enumerate(own)}
     return np.array([place[label] for label in wanted], dtype=np.intp)

@@ -1,7 +1,8 @@
 """Generated data sets: classes of options that, called with a random generator, return X and y."""
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -197,12 +198,6 @@ def _from_sklearn(maker: str, n: int, rng: np.random.Generator, **options: Any) 
 
 Generated = Geometric | Plateau | Blobs | Densities | Circles | Moons | RareClusters | Documents
 GENERATED: Mapping[str, type[Generated]] = {
-    "geometric": Geometric,
-    "plateau": Plateau,
-    "blobs": Blobs,
-    "densities": Densities,
-    "circles": Circles,
-    "moons": Moons,
-    "rare-clusters": RareClusters,
-    "documents": Documents,
+    re.sub("(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower(): kind for kind in get_args(Generated)
 }
+"""Classes by name: rare-clusters of RareClusters."""

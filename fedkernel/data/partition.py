@@ -147,13 +147,11 @@ def split(
     clients must agree.
     """
     names: tuple[str, ...] = ()
-    table: Any
+    table: Any = data
     if isinstance(data, Dataset):
         if y is not None:
             raise InputError("y is for an array; a Dataset has its own y (dataclasses.replace(dataset, y=...))")
         table, y, names = data.X, data.y, data.columns
-    else:
-        table = data
     X = check_rows(table, "data")
     labels = None if y is None else np.asarray(y)
     if labels is not None and labels.shape != X.shape[:1]:
@@ -193,7 +191,6 @@ def _part(X: Any, index: IndexArray, axis: int) -> Rows:
 
 
 def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> IndexArray:
-    """Return the numbers of columns (rows) of m clients, which sum to n."""
     least = spec.minimum or 1
     if spec.sizes is not None:
         if sum(spec.sizes) != n:
@@ -244,7 +241,6 @@ def _named(lists: Sequence[Sequence[Column]], names: Sequence[str], d: int) -> l
 
 
 def _classes(labels: AnyArray | None, method: str) -> AnyArray:
-    """Return the rows' labels; InputError if there are none or they are fractions."""
     if labels is None:
         raise InputError(f"method = {method!r} needs labels; allowed: data with y")
     if labels.dtype.kind == "f" and not np.all(np.floor(labels) == labels):

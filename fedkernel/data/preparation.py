@@ -19,9 +19,7 @@ from fedkernel.ground import FloatArray, InputError, short_repr, value_object
 LARGEST = 1e100
 """Largest cell, centre and unit, and inverse of the smallest unit, in magnitude: no quotient of these overflows."""
 
-OTHER = "*"
-"""Level that stands for every text that `Prepare.categories` does not list."""
-
+OTHER = "*"  # level that stands for every text that `Prepare.categories` does not list
 Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 
 

@@ -132,7 +132,7 @@ def _cells(column: Any, title: str) -> AnyArray:
         return np.array([np.nan if cell is None else float(cell) for cell in cells])
     if not all(cell is None or isinstance(cell, str) for cell in cells):
         raise InputError(f"{title} holds {values.dtype}; allowed: numbers or text")
-    return _objects(cells)
+    return text_column(cells)
 
 
 def read_raw(file: SiteFile) -> RawTable:
@@ -177,10 +177,11 @@ def column_of(column: Any) -> AnyArray:
 
 def _texts(column: Any) -> AnyArray:
     cells = column.to_pylist()
-    return _objects([None if cell is None or str(cell) in MISSING_TEXTS else str(cell) for cell in cells])
+    return text_column([None if cell is None or str(cell) in MISSING_TEXTS else str(cell) for cell in cells])
 
 
-def _objects(cells: list[Any]) -> AnyArray:
+def text_column(cells: list[Any]) -> AnyArray:
+    """Return texts, or None, as a column of a `RawTable`."""
     texts = np.empty(len(cells), dtype=object)
     texts[:] = cells
     return texts

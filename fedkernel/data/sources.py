@@ -27,32 +27,22 @@ FOLDER_VARIABLE = "FEDKERNEL_DATA"
 SOCKET_SECONDS = 20.0  # else a network that drops packets blocks for minutes
 
 
-class _Download(NamedTuple):
-    shape: tuple[int, int]
-    megabytes: float  # approximate size of the download
-
-
-class _Bundled(NamedTuple):
-    shape: tuple[int, int]
-    has_labels: bool = True
-
-
-BUNDLED: Mapping[str, _Bundled] = {
-    "iris": _Bundled((150, 4)),
-    "wine": _Bundled((178, 13)),
-    "breast_cancer": _Bundled((569, 30)),
-    "digits": _Bundled((1797, 64)),
-    "diabetes": _Bundled((442, 10)),
-    "linnerud": _Bundled((20, 3), has_labels=False),
+BUNDLED: Mapping[str, tuple[tuple[int, int], str]] = {  # shape and note
+    "iris": ((150, 4), ""),
+    "wine": ((178, 13), ""),
+    "breast_cancer": ((569, 30), ""),
+    "digits": ((1797, 64), ""),
+    "diabetes": ((442, 10), ""),
+    "linnerud": ((20, 3), "no labels"),
 }
 # kddcup99 (columns of text), 20newsgroups (text) and lfw_pairs (pairs of pictures) are no tables of numbers
-FETCHED: Mapping[str, _Download] = {
-    "olivetti_faces": _Download((400, 4096), 4),
-    "california_housing": _Download((20640, 8), 0.5),
-    "covtype": _Download((581012, 54), 11),
-    "lfw_people": _Download((13233, 2914), 230),
-    "20newsgroups_vectorized": _Download((11314, 130107), 14),
-    "rcv1": _Download((804414, 47236), 650),
+FETCHED: Mapping[str, tuple[tuple[int, int], float]] = {  # shape, and megabytes of the download
+    "olivetti_faces": ((400, 4096), 4),
+    "california_housing": ((20640, 8), 0.5),
+    "covtype": ((581012, 54), 11),
+    "lfw_people": ((13233, 2914), 230),
+    "20newsgroups_vectorized": ((11314, 130107), 14),
+    "rcv1": ((804414, 47236), 650),
 }
 
 
@@ -65,19 +55,11 @@ class SourceData(NamedTuple):
     source: str
 
 
-def from_bundled(name: str) -> SourceData:
-    """Load a data set that comes with scikit-learn, by its name in `BUNDLED`."""
+def from_sklearn(name: str, loader: str) -> SourceData:
+    """Load a set by a function of `sklearn.datasets`, which may download it; `name` is its name in error texts."""
     import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
-    return _from_bunch(getattr(sklearn.datasets, f"load_{name}")(), f"scikit-learn load_{name}")
-
-
-def from_fetcher(name: str, which: str) -> SourceData:
-    """Load a set of `FETCHED`, downloaded on first use; `name` is its name in error texts."""
-    import sklearn.datasets  # noqa: PLC0415 - takes a second to import
-
-    fetcher = getattr(sklearn.datasets, f"fetch_{which}")
-    return _from_bunch(_download(name, fetcher), f"scikit-learn fetch_{which}")
+    return _from_bunch(_download(name, getattr(sklearn.datasets, loader)), f"scikit-learn {loader}")
 
 
 def _from_bunch(bunch: Any, source: str) -> SourceData:
@@ -115,7 +97,7 @@ def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
     hurry = {key: value for key, value in {"n_retries": 1, "delay": 0.5}.items() if key in accepted}
     size = ""
     if known := FETCHED.get(name.removeprefix("fetch:")):
-        size = f" ({known.shape[0]} x {known.shape[1]}, about {known.megabytes:g} MB)"
+        size = " ({} x {}, about {:g} MB)".format(*known[0], known[1])
     try:
         with _socket_timeout(SOCKET_SECONDS), warnings.catch_warnings():
             # reported by the error below

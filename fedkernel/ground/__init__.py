@@ -93,7 +93,7 @@ if TYPE_CHECKING:
         write_rows,
     )
     from fedkernel.ground.threads import blas_threads, limit_steps, openmp_threads
-    from fedkernel.ground.toml import parse_toml
+    from fedkernel.ground.toml import parse_toml, toml_value
     from fedkernel.ground.validation import (
         accept_former_names,
         check_at_most,

@@ -1,6 +1,8 @@
-"""Parsing of users' TOML files, with an InputError of one sentence for every fault."""
+"""Parsing of users' TOML files, with an InputError of one sentence for every fault, and formatting of TOML values."""
 
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +30,17 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
 
 def _too_deep(path: str | Path) -> InputError:
     return InputError(f"{path} has tables or lists nested too deeply; allowed: {MOST_LEVELS} levels")
+
+
+def toml_value(value: Any) -> str:
+    """Format plain data as a TOML value, a mapping as an inline table."""
+    if isinstance(value, Mapping):
+        keys = {key: key if re.fullmatch(r"[\w-]+", key, re.ASCII) else toml_value(key) for key in value}
+        pairs = ", ".join(f"{keys[key]} = {toml_value(inner)}" for key, inner in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, str):
+        escaped = "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in value.replace("\\", "\\\\"))
+        return '"' + escaped.replace('"', '\\"') + '"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -132,7 +132,7 @@ def check_landmarks(n_landmarks: int, n_components: int, rows: int) -> None:
 
 
 def _roots(values: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
-    """Return the roots of eigenvalues and their inverses, 0 for eigenvalues at rounding level."""
+    """Return the roots of eigenvalues and the roots' inverses, 0 at rounding level."""
     above = above_rounding(values, n)
     roots = np.sqrt(np.where(above, values, 0.0))
     return roots, np.where(above, 1 / np.where(above, roots, 1.0), 0.0)

@@ -10,16 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.ground import (
-    NUMBER_KINDS,
-    InputError,
-    ModelParts,
-    all_finite,
-    class_address,
-    imported,
-    load_parts,
-    save_parts,
-)
+from fedkernel import ground
+from fedkernel.ground import InputError, ModelParts
 from fedkernel.models.base import KERNEL_ADAPTER, Model, check_imported, rebuild_errors
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
@@ -43,13 +35,13 @@ def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any
     name = _name_in_files(type(model))
     if name in MODELS:
         fields, own = model._parts()
-        return save_parts(path, ModelParts(name, fields, own, about))
+        return ground.save_parts(path, ModelParts(name, fields, own, about))
     if name != PLAIN_VALUE and not dataclasses.is_dataclass(model):
         allowed = f"an array, a dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
         kind = type(model).__name__
         raise InputError(f"the protocol's result, of type {kind}, cannot be saved; allowed: {allowed}")
     arrays: dict[str, npt.NDArray[Any]] = {}
-    return save_parts(path, ModelParts(name, {PLAIN_VALUE: _packed(model, PLAIN_VALUE, arrays)}, arrays, about))
+    return ground.save_parts(path, ModelParts(name, {PLAIN_VALUE: _packed(model, PLAIN_VALUE, arrays)}, arrays, about))
 
 
 def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
@@ -59,7 +51,7 @@ def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> A
     `kind`, the required class, or be imported before, as with its strategy; its ``__init__``, and those of its fields,
     get the values.
     """
-    return model_of(load_parts(path), path, kind)
+    return model_of(ground.load_parts(path), path, kind)
 
 
 def model_of(parts: ModelParts, path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
@@ -79,7 +71,7 @@ def _name_in_files(kind: type[Any]) -> str:
     """Return a model class's name in files: its own, or its address for a user's class."""
     if issubclass(kind, np.ndarray | np.generic | int | float):
         return PLAIN_VALUE
-    return kind.__name__ if MODELS.get(kind.__name__) is kind else class_address(kind)
+    return kind.__name__ if MODELS.get(kind.__name__) is kind else ground.class_address(kind)
 
 
 def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
@@ -93,13 +85,13 @@ def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     if isinstance(value, list | tuple):
         items = [_packed(item, f"{where}.{number}", arrays) for number, item in enumerate(value)]
         return {type(value).__name__: items}
-    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBER_KINDS and all_finite(value):
+    if isinstance(value, np.ndarray) and value.dtype.kind in ground.NUMBER_KINDS and ground.all_finite(value):
         arrays[where] = value
         return {"array": where}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
         packed = {name: _packed(inner, f"{where}.{name}", arrays) for name, inner in fields.items()}
-        return {"fields": packed, "of": class_address(type(value))}
+        return {"fields": packed, "of": ground.class_address(type(value))}
     kind = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
     field = f"{where.removeprefix(f'{PLAIN_VALUE}.')} of the model, of type {kind},"
     raise InputError(f"{field} cannot be saved; allowed: finite numbers, arrays of them, text, kernels")
@@ -110,7 +102,8 @@ def _unpacked(value: Any, arrays: Mapping[str, npt.NDArray[Any]], kind: type[Any
         return value
     if "of" in value:
         inner = {name: _unpacked(field, arrays, None) for name, field in value["fields"].items()}
-        model_class = kind if kind is not None and class_address(kind) == value["of"] else imported(value["of"])
+        known = kind is not None and ground.class_address(kind) == value["of"]
+        model_class = kind if known else ground.imported(value["of"])
         if not (isinstance(model_class, type) and dataclasses.is_dataclass(model_class)):
             raise TypeError("no dataclass")
         return model_class(**inner)

@@ -26,7 +26,6 @@ class _FederatedEstimator(KernelEstimator):
     """Division by a number of sites, unless the method says otherwise."""
 
     def _positions(self, sites: Any, shape: tuple[int, ...], divided: Division) -> list[IntArray]:
-        """Return the positions of each site's rows or columns."""
         axis = int(divided == "vertical")
         whole, what = shape[axis], ("rows, n_samples", "columns, n_features")[axis]
         if np.ndim(sites) == 0:

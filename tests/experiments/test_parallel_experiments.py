@@ -78,9 +78,9 @@ def test_a_process_that_is_ended_takes_no_other_experiment_with_it_but_for_this_
     text = SECOND.replace("npz:/not/there", "test_parallel_experiments:ended_from_outside")
     (folder / "second.toml").write_text(text, encoding="utf-8")
     first, second = (read_config(folder / f"{name}.toml", ["report.plots=false"]) for name in ("first", "second"))
-    ended = {its.experiment.name: its.error for its in run_all([second, first], folder / "out", jobs=1)}
+    ended = {experiment.name: error for experiment, _, error in run_all([second, first], folder / "out", jobs=1)}
     assert ended == {"second": LOST_PROCESS, "first": "not begun: the process of another experiment was killed"}
-    assert [its.error for its in run_all([first], folder / "out", jobs=1)] == [None]
+    assert [error for _, _, error in run_all([first], folder / "out", jobs=1)] == [None]
     # where no page has been written, one is made of what is there
     assert "has no page of its experiments yet" in call("report", folder / "out", "--format", "csv", code=2).output
     call("report", folder / "out")

@@ -18,7 +18,7 @@ from typer import Exit
 
 from fedkernel import Member, VFedPCA
 from fedkernel.engines.grpc.connections import report_failed_handshakes
-from fedkernel.experiments.commands import console, logging_setup
+from fedkernel.experiments.commands import console
 from fedkernel.experiments.commands.console import PrintLog, print_status
 from fedkernel.experiments.commands.logging_setup import server_log, site_log
 from fedkernel.experiments.commands.prometheus import Metrics, serving_metrics
@@ -161,8 +161,8 @@ class Gone(io.StringIO):
 def test_a_terminal_that_is_gone_ends_nothing(error, monkeypatch, tmp_path):
     """Of whoever tells something, such as the thread that answers sites, or a site's."""
     monkeypatch.setattr(sys, "stderr", Gone(error))
-    for module in (console, logging_setup):  # rich silences a console for good whose terminal is gone
-        monkeypatch.setattr(module, "messages", Console(stderr=True))
+    # rich silences a console for good whose terminal is gone
+    monkeypatch.setattr(console, "messages", Console(stderr=True))
     for as_json in (True, False):
         with server_log(as_json):
             log_event("refused", "%s", "a connection", level=logging.INFO, cause="handshake")

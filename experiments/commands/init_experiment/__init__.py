@@ -8,7 +8,12 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+import fedkernel.site
+from fedkernel import peers
+from fedkernel.engines import grpc
+from fedkernel.experiments import commands
 from fedkernel.experiments.commands.console import print_line
+from fedkernel.experiments.commands.policy import TEMPLATE
 from fedkernel.ground import InputError
 
 TEMPLATES = Path(__file__).parent
@@ -52,19 +57,13 @@ def init(
 
 def _write_sites(folder: Path, text: str) -> None:
     """Write a study of three sites with all that they need, and print a command for each process."""
-    from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - the help does not wait for these
+    from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - the help does not wait for it
 
-    from fedkernel.engines.grpc import make_certificates  # noqa: PLC0415
-    from fedkernel.experiments.commands import read_study  # noqa: PLC0415
-    from fedkernel.experiments.commands.policy import TEMPLATE  # noqa: PLC0415
-    from fedkernel.peers import KeyPair  # noqa: PLC0415
-    from fedkernel.site import approve  # noqa: PLC0415
-
-    make_certificates(folder / "tls", ["localhost", "127.0.0.1"], SITES)
+    grpc.make_certificates(folder / "tls", ["localhost", "127.0.0.1"], SITES)
     patients, study = load_breast_cancer(), folder / "sites.toml"
     policy = TEMPLATE.read_text(encoding="utf-8").replace('sums = "plain" ', 'sums = "masked"')
     for number, site in enumerate(SITES):
-        key = KeyPair.new()
+        key = peers.KeyPair.new()
         key.write(folder / f"{site}.pem")
         text += f'{site} = "{key.listed}"\n'
         (folder / f"{site}.policy.toml").write_text(policy, encoding="utf-8")
@@ -75,7 +74,7 @@ def _write_sites(folder: Path, text: str) -> None:
                 sheet.writerow([f"p{row:03}", patients.target[row], *patients.data[row]])
     study.write_text(text, encoding="utf-8")
     for site in SITES:
-        approve(folder / site, read_study(study).sha256)
+        fedkernel.site.approve(folder / site, commands.read_study(study).sha256)
     print_line(f"wrote {folder}: a study, sites.toml, and each site's table, policy, identity and certificate")
     print_line("the study is approved for each site; next, each command in a terminal of its own:")
     print_line(f"cd {shlex.quote(str(folder))}")

@@ -19,8 +19,7 @@ FILES = {
 }
 """Files of a pair and their templates; None: a docstring only."""
 
-APP = {"{module}/apps.py": "apps.py.jinja", "pyproject.toml": "pyproject.toml.jinja"}
-"""Further files of a Flower app."""
+APP = {"{module}/apps.py": "apps.py.jinja", "pyproject.toml": "pyproject.toml.jinja"}  # further files of a Flower app
 
 
 def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedkernel.data.checks.findings import Finding, column_place, listing, plural, row_numbers
 from fedkernel.data.checks.raw_cells import Cells, read_cells
 from fedkernel.data.checks.table_schema import MOST_LEVELS
-from fedkernel.data.checks.text_column_kinds import ODDITIES, ColumnKind, column_kind
+from fedkernel.data.checks.text_column_kinds import EMPTY, ODDITIES, ColumnKind, column_kind
 from fedkernel.data.raw import is_text, missing_cells
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, FloatArray, InputError
@@ -121,7 +121,6 @@ def _id(cell: float | str | None) -> str:
 
 
 def _table(file: SiteFile, names: Sequence[str]) -> list[int]:
-    """Return the positions of the table's columns in the file."""
     chosen = {*names} - {*file.excluded_columns} if file.columns is None else {*file.columns}
     return [place for place, name in enumerate(names) if name in chosen and file.policy_admits(name)]
 
@@ -189,7 +188,6 @@ def _cut_zeros(ids: Sequence[str], at: Callable[[Sequence[int]], str]) -> Iterat
 
 
 def _cells(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
-    """Find missing cells and cells that are no numbers."""
     missing = np.flatnonzero(column.missing).tolist()
     if missing and len(missing) == len(column.cells):
         yield Finding("fault", "no cell has a value", str(column), column.drop)
@@ -201,8 +199,9 @@ def _cells(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
     kind = column.kind
     if kind.name == "spelt":
         for reason, positions in kind.odd.items():
-            problem = f"{plural(len(positions), 'cell')} {ODDITIES[reason]} in a column of numbers"
-            yield Finding("fault", problem, column.at(rows, positions), REMEDIES[reason], column.quoted(positions))
+            oddity, remedy = ODDITIES[reason]
+            problem = f"{plural(len(positions), 'cell')} {oddity} in a column of numbers"
+            yield Finding("fault", problem, column.at(rows, positions), remedy, column.quoted(positions))
     elif kind.name == "date":
         remedy = f"{column.drop}, or days since a date in its place"
         yield Finding("fault", "dates", str(column), remedy, column.quoted(kind.odd["date"]))
@@ -216,20 +215,6 @@ def _cells(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
         yield Finding("fault", problem, str(column), remedy, tuple(map(str, present[:3])))
 
 
-REMEDIES = {
-    "decimal": "state it with --decimal",
-    "thousands": "delete these marks",
-    "ambiguous": "--decimal, if the mark is for decimals",
-    "both": "delete the marks for thousands, and state --decimal",
-    "limit": "replace it by a number, or empty the cell",
-    "unit": "keep the number alone; the schema may give the unit",
-    "date": "empty these cells",
-    "blank": "empty these cells",
-    "infinite": "empty these cells",
-    "word": "empty these cells, or --drop",
-}
-
-
 def _numbers(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
     """Find constant, outlying and infinite numbers, codes for missing cells, and mixed units."""
     if column.kind.name not in ("number", "spelt") or column.numbers.size < 2:
@@ -237,7 +222,7 @@ def _numbers(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
     x, every = column.numbers, column.kind.numbers
     if not np.isfinite(x).all():
         positions = np.flatnonzero(np.isinf(every)).tolist()
-        yield Finding("fault", "numbers that are infinite", column.at(rows, positions), REMEDIES["infinite"])
+        yield Finding("fault", "numbers that are infinite", column.at(rows, positions), EMPTY)
         return
     if x.min() == x.max():
         yield Finding("doubt", "all its numbers are the same", str(column), column.drop)
@@ -247,7 +232,7 @@ def _numbers(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
     if (code := _missing_code(x)) is not None:
         positions = np.flatnonzero(every == code).tolist()
         problem = f"{plural(len(positions), 'number')} of nines, far from the others: do they stand for missing cells?"
-        yield Finding("doubt", problem, column.at(rows, positions), "empty these cells", column.quoted(positions))
+        yield Finding("doubt", problem, column.at(rows, positions), EMPTY, column.quoted(positions))
         return
     if (unit := _two_units(x)) is not None:
         threshold, factor = unit

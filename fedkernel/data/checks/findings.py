@@ -43,10 +43,9 @@ def row_numbers(rows: Iterable[int]) -> str:
     return f"{'row' if len(numbers) == 1 else 'rows'} {listing(numbers)}"
 
 
-def listing(texts: Sequence[str]) -> str:
+def listing(texts: Sequence[str], most: int = MOST_LISTED) -> str:
     """Join the first texts of a list, and add the number of the others."""
-    more = len(texts) - MOST_LISTED
-    return ", ".join(texts[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def plural(number: int, noun: str) -> str:

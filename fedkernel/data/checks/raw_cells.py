@@ -14,9 +14,11 @@ from fedkernel.data.block_tables import file_errors
 from fedkernel.data.checks.findings import Finding, plural, row_numbers
 from fedkernel.data.column_readers import MISSING_TEXTS, check_header, read_sheet, text_of
 from fedkernel.data.csv_format import CsvFormat, find_later_names, with_mark
-from fedkernel.data.raw import column_of
+from fedkernel.data.raw import column_of, text_column
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, InputError
+
+LOST = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,11 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
         text = content.decode(with_mark(form.encoding))
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-        garbled = [row for row, line in enumerate(content.split(b"\n"), 1) if not _decodes(line, form.encoding)]
+        lines = (line.decode(form.encoding, "replace") for line in content.split(b"\n"))
+        garbled = [row for row, line in enumerate(lines, 1) if LOST in line]
         problem, remedy = f"the text is not in {form.encoding}", "give its --encoding, such as latin-1"
         findings.append(Finding("fault", problem, row_numbers(garbled), remedy))
-    if "\N{REPLACEMENT CHARACTER}" in text:
+    if LOST in text:
         findings.append(Finding("doubt", "letters were lost when the file was saved in a different encoding"))
     try:
         records = list(csv.reader(io.StringIO(text, newline=""), delimiter=form.delimiter))
@@ -101,14 +104,6 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
 def _names_below(row: int) -> Finding:
     problem = f"row 1 does not have the columns' names, but row {row} may"
     return Finding("fault", problem, remedy=f"--header {row}, or delete the rows above it")
-
-
-def _decodes(line: bytes, encoding: str) -> bool:
-    try:
-        line.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form: CsvFormat, delimiter: str) -> Cells:
@@ -125,13 +120,10 @@ def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form:
     if other:
         findings.append(_other_lengths(other, width, delimiter))
     whole = [(number, record) for number, record in rest if len(record) == width]
-    columns = []
-    for place in range(width):
-        column = np.empty(len(whole), dtype=object)
-        column[:] = [None if record[place] in MISSING_TEXTS else record[place] for _, record in whole]
-        columns.append(column)
+    present = [[None if cell in MISSING_TEXTS else cell for cell in record] for _, record in whole]
+    columns = tuple(text_column([cells[place] for cells in present]) for place in range(width))
     rows = np.array([number for number, _ in whole], int)
-    return Cells(tuple(names), tuple(columns), rows, tuple(findings), form.decimal)
+    return Cells(tuple(names), columns, rows, tuple(findings), form.decimal)
 
 
 def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> Finding:

@@ -28,10 +28,9 @@ from pydantic import Field
 from fedkernel.data.block_tables import file_errors
 from fedkernel.data.checks.text_column_kinds import is_date
 from fedkernel.data.raw import RawTable, is_text
-from fedkernel.ground import AnyArray, InputError, explain, parse_toml, write_atomic
+from fedkernel.ground import AnyArray, InputError, explain, parse_toml, toml_value, write_atomic
 
-MOST_LEVELS = 20
-"""Most different texts of a column that a schema lists."""
+MOST_LEVELS = 20  # most different texts of a column that a schema lists
 
 
 class Column(pydantic.BaseModel):
@@ -126,26 +125,15 @@ class Schema(pydantic.BaseModel):
     def to_toml(self) -> str:
         """Return the schema as TOML, the inverse of `read_schema`."""
         head = {"rows": self.rows, "ids": self.ids, "id_length": self.id_length}
-        lines = [f"{key} = {_value(value)}" for key, value in head.items() if value is not None]
+        lines = [f"{key} = {toml_value(value)}" for key, value in head.items() if value is not None]
         lines += ["", "[columns]"]
         for name, column in self.columns.items():
-            pairs = column.model_dump(by_alias=True, exclude_defaults=True)
-            inner = ", ".join(f"{key} = {_value(value)}" for key, value in pairs.items())
-            lines.append(f"{_value(name)} = {{ {inner} }}" if inner else f"{_value(name)} = {{}}")
+            table = column.model_dump(by_alias=True, exclude_defaults=True)
+            lines.append(f"{toml_value(name)} = {toml_value(table)}")
         return "\n".join(lines) + "\n"
 
 
 REHEARSAL_ROWS = 200  # default number of synthetic rows
-
-
-def _value(value: Any) -> str:
-    """Format a value as TOML."""
-    if isinstance(value, str):
-        escaped = "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in value.replace("\\", "\\\\"))
-        return '"' + escaped.replace('"', '\\"') + '"'
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_value, value))}]"
-    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def read_schema(path: Path) -> Schema:

@@ -13,6 +13,7 @@ from fedkernel.ground import FloatArray
 
 TRUTH_VALUES = {"true": 1.0, "false": 0.0}  # truth values, numbers if a whole column consists of them
 
+_NUMBER = re.compile(r"^[+-]?\d[\d.,]*\s*")  # before a unit
 _DATE = re.compile(
     r"(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\.\d{1,2}\.\d{2,4}|\d{1,2}/\d{1,2}/\d{2,4}|\d{4}/\d{1,2}/\d{1,2})"
     r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
@@ -53,26 +54,28 @@ def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
         return ColumnKind("number", numbers, {})
     if 2 * len(odd.get("date", [])) >= present:
         return ColumnKind("date", numbers, odd)
-    units = Counter(_unit(str(cells[place])) for place in odd.get("unit", []))
+    units = Counter(_NUMBER.sub("", str(cells[place]).strip()) for place in odd.get("unit", []))
     others = len(words) + len(odd.get("date", [])) + (sum(units.values()) if len(units) > FEW_UNITS else 0)
     return ColumnKind("spelt" if 2 * others < present else "text", numbers, odd)
 
 
 FEW_UNITS = 3  # most different words behind a column's numbers that still count as units
 
+EMPTY = "empty these cells"
+
 ODDITIES = {
-    "decimal": "with a different decimal mark",
-    "thousands": "with a mark for thousands",
-    "ambiguous": "with a mark for thousands or a different decimal mark",
-    "both": "with one mark for thousands and another for decimals",
-    "limit": "with a sign such as <",
-    "unit": "with a unit or word after the number",
-    "date": "with dates",
-    "blank": "of blanks only",
-    "infinite": "with infinite numbers",
-    "word": "with words",
+    "decimal": ("with a different decimal mark", "state it with --decimal"),
+    "thousands": ("with a mark for thousands", "delete these marks"),
+    "ambiguous": ("with a mark for thousands or a different decimal mark", "--decimal, if the mark is for decimals"),
+    "both": ("with one mark for thousands and another for decimals", "delete those for thousands, and state --decimal"),
+    "limit": ("with a sign such as <", "replace it by a number, or empty the cell"),
+    "unit": ("with a unit or word after the number", "keep the number alone; the schema may give the unit"),
+    "date": ("with dates", EMPTY),
+    "blank": ("of blanks only", EMPTY),
+    "infinite": ("with infinite numbers", EMPTY),
+    "word": ("with words", f"{EMPTY}, or --drop"),
 }
-"""Descriptions of cells that are no plain numbers, by kind of oddity."""
+"""Descriptions and remedies of cells that are no plain numbers, by kind of oddity."""
 
 
 @lru_cache(maxsize=2)
@@ -91,10 +94,6 @@ def _patterns(decimal: str) -> dict[str, re.Pattern[str]]:
         "infinite": re.compile(r"[+-]?inf(inity)?", re.IGNORECASE),
         "blank": re.compile(r""),
     }
-
-
-def _unit(cell: str) -> str:
-    return re.sub(r"^\s*[+-]?\d[\d.,]*\s*", "", cell).strip()
 
 
 def is_date(cell: str) -> bool:
