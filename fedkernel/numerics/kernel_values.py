@@ -66,7 +66,7 @@ def rbf_values(X: Rows, Y: Rows, gamma: float) -> FloatArray:
 
 
 def _middle(X: FloatArray) -> FloatArray:
-    """Return a point (d,) amid most of the rows X (n, d): the median of some, which a few far-off rows do not move."""
+    """Return the median (d,) of some rows of X (n, d), which a few far-off rows do not move."""
     some = np.arange(_SOME_ROWS) * 0.618034 % 1 * len(X)  # spread over all, but not evenly, as such rows may be
     return np.asarray(np.median(X[some.astype(np.intp)], axis=0))
 
