@@ -55,6 +55,7 @@ class Products(Summed):
     values are sent too, c floats more.
     """
 
+    exact: ClassVar = True  # or rounding, divided by short directions of the landmarks' span, would be components
     upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
     sums: Annotated[FloatArray | None, Shape("Y")] = None
 
@@ -74,6 +75,7 @@ class Sketch(Reply):
     chosen, the sums of the kernel values over all rows are sent too, c floats more.
     """
 
+    exact: ClassVar = True  # as `Products`
     factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None
     upper: Annotated[FloatArray | None, Shape("packed_m"), PackedSemidefinite()] = None
     sums: Annotated[FloatArray | None, Shape("c")] = None

@@ -154,13 +154,14 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
             low_rank_step(self.kernel.settled(run.columns), self.dtype, self.tol),
             self.sizes(run.members, run.privacy),
         )
-        Y, counts = yield from self._find_centers(run, step.kernel, sizes)
+        Y, counts, left_out = yield from self._find_centers(run, step.kernel, sizes)
         # A basis phi(Y) R of the landmarks' span, and its leading directions by the landmarks' weighted coordinates
         K = step.kernel.gram(Y)
         R = whitening(K, step.tol)
         if R.shape[1] == 0:
             raise InputError("the kernel is zero on all landmarks, so that there are no clusters")
-        H = K @ R
+        H, least = K @ R, min(self.most_clusters, run.columns, len(Y))
+        flat = f"the landmarks span {R.shape[1]} dimensions, so that clusters may be hidden; prepare tables far from 0"
         pairs = leading_eigenpairs(H.T @ (counts[:, np.newaxis] * H), min(self.dimensions, R.shape[1]))
         embedding = Landmarks(step.kernel, Y, R @ pairs.vectors)
         points, most = WeightedPoints(embedding(Y), counts), self.most_clusters_of(run.members)
@@ -174,7 +175,7 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
             embedding,
             pairs.values,
             choice_=clustering.choice,
-            findings_=sizes.findings,
+            findings_=(*sizes.findings, *left_out, *((flat,) if R.shape[1] < least else ()), *clustering.findings),
             kernel_mean_=mean,
         )
 

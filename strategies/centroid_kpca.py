@@ -126,8 +126,8 @@ class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
         """Find the centres, then the components in their span."""
         step, sizes = self._step(self.kernel.settled(run.columns)), self.sizes(run.members, run.privacy)
         if self.centroids == "axes":
-            centers = np.eye(run.columns)
+            centers, left_out = np.eye(run.columns), tuple[str, ...]()
         else:
-            centers = (yield from self._find_centers(run, step.kernel, sizes)).centers
+            centers, _, left_out = yield from self._find_centers(run, step.kernel, sizes)
         model = yield from self._low_rank(run, step, centers, dict.fromkeys(run.clients, step.handed(centers)))
-        return dataclasses.replace(model, findings_=sizes.findings)
+        return dataclasses.replace(model, findings_=(*sizes.findings, *left_out, *model.findings_))

@@ -22,15 +22,20 @@ MostClusters = Annotated[int, Field(ge=2)] | None
 
 
 class Clustering(NamedTuple):
-    """Centres (k, s), the weighted points they were found from, and the choice of k, if k was chosen."""
+    """Centres (k, s), the weighted points they were found from, the choice of k, if k was chosen, and findings."""
 
     centers: FloatArray
     coreset: WeightedPoints
     choice: Choice | None = None
+    findings: tuple[str, ...] = ()
 
-    def model(self, embedding: Embedding, values: FloatArray | None = None, **more: Any) -> KernelKMeans:
+    def model(
+        self, embedding: Embedding, values: FloatArray | None = None, findings: tuple[str, ...] = (), **more: Any
+    ) -> KernelKMeans:
         """Return the k-means model of the clusters in an embedding, with the embedding's eigenvalues if any."""
-        return KernelKMeans(self.centers, embedding, values, coreset_=self.coreset, choice_=self.choice, **more)
+        own: dict[str, Any] = {"coreset_": self.coreset, "choice_": self.choice}
+        own["findings_"] = (*self.findings, *findings)
+        return KernelKMeans(self.centers, embedding, values, **own, **more)
 
 
 def best_division(
@@ -46,7 +51,7 @@ def best_division(
     """
     divisions = [
         score(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
-        for k in range(2, most + 1)
+        for k in range(min(2, most), most + 1)  # central rows may be one point
     ]
     silhouettes = {len(division.centers): division.silhouette for division in divisions[::-1] if division.silhouette}
     largest = max(silhouettes.values(), default=Silhouette(-1.0, 0.0))

@@ -64,6 +64,13 @@ class ChoosesComponents:
         return reference.first(model.n_components) if choose_components else reference
 
 
+def beyond_rank(values: FloatArray, rows: int) -> tuple[str, ...]:
+    """Return the finding that some of a model's eigenvalues, of a matrix with so many `rows`, are rounding or below."""
+    rank = int(np.count_nonzero(above_rounding(values, rows))) if values.size else 0
+    few = f"only {rank} of {values.size} components have an eigenvalue above rounding; the others have any direction"
+    return (few,) if rank < values.size else ()
+
+
 def choose_components(
     model: Components, most: int, rows: int, centred: FloatArray | None = None, omitted: float = 0.0
 ) -> Components:

@@ -218,4 +218,4 @@ class DisKPCA(DrawnLandmarkStrategy):
             landmarks, last = yield from representative_points(embedding, step, totals, allotment.most, rng, **draws)
         # Step 4: the components in their span
         model = yield from self._low_rank(run, step, landmarks, last.handed(step))
-        return dataclasses.replace(model, findings_=allotment.findings)
+        return dataclasses.replace(model, findings_=(*allotment.findings, *model.findings_))

@@ -42,7 +42,7 @@ from fedkernel.protocol import (
     to_all,
     to_sum,
 )
-from fedkernel.strategies.component_count import MostComponents, NumberOfComponents
+from fedkernel.strategies.component_count import MostComponents, NumberOfComponents, beyond_rank
 from fedkernel.strategies.dkpca_base import DKPCABase
 from fedkernel.strategy import Tags
 
@@ -144,14 +144,19 @@ class DKPCA(DKPCABase):
         uploads = yield from to_all(kind(**fields))
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
         left_out = self._left_out(uploads, run.members)
-        model = self._solve(uploads, left_out)
+        total = float(sum(up.values.sum() for up in uploads))
+        rounding = run.tolerance(0.0) * total if self._bounded else 0.0  # of arrays sent as float32
+        model = self._solve(uploads, left_out + rounding)
+        # a factor's singular values have as many digits
+        values = np.sqrt(np.maximum(model.eigenvalues_, 0.0)) if self.kernel.vertical == "sum" else model.eigenvalues_
+        few = () if self.n_components == "auto" else beyond_rank(values, len(model.eigenvectors_))
         largest, last = model.eigenvalues_[[0, -1]].tolist() if model.n_components else (0.0, 0.0)
         if not self._bounded or left_out <= max(last, ROUNDING_SHARE * largest):
-            return model
+            return dataclasses.replace(model, findings_=few)
         sent = " or ".join(map(str, sorted({len(up.values) for up in uploads})))
         why = f"the eigenvalues that sites left out, beyond {sent} each, may exceed the last component's"
         more = "raise local_components, or set certificate = true for a bound of the error"
-        return dataclasses.replace(model, findings_=(f"{why}: {more}",))
+        return dataclasses.replace(model, findings_=(f"{why}: {more}", *few))
 
     def _upload_request(self) -> tuple[type[Request[Any]], dict[str, Any]]:
         fields: dict[str, Any] = {"n_components": self.local_components or self.most_components}

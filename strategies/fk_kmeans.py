@@ -185,7 +185,7 @@ class FKKMeans(FKKMeansBase):
         drawn = own._features_per_draw * len(chain.maps)
         few = own is not self and drawn < FEW_FEATURES * self.dimensions
         findings = (few_features(drawn, run.members),) if few else ()
-        return clustered.model(chain, values, findings_=findings, kernel_mean_=mean_of_points(*clustered.coreset))
+        return clustered.model(chain, values, findings, kernel_mean_=mean_of_points(*clustered.coreset))
 
     def _iterate(self, run: Run, features: RandomFeatures, numbers: float) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding's map and eigenvalues; the clients then have their rows' coordinates.

@@ -51,6 +51,9 @@ from fedkernel.strategy import KernelStrategy, Measures, Rival, Tags
 CORESET_SIZE, CORESET_SHARE = 1000, 0.25
 """Defaults of the points sampled by all clients together, and of a client's largest share of its rows (its guards')."""
 
+FEWEST_POINTS = 2
+"""Points for each cluster below which a finding reports few."""
+
 CENTERS_PER_CLUSTER, FEWEST_CENTERS = 5, 30
 """Default centres of all embedded rows for each cluster, and the fewest by default: of few clusters none is missed."""
 
@@ -89,9 +92,10 @@ def summed_kmeans(
     """
     if run.privacy is not None:
         number, _ = number_with_noise(run.privacy, number, 2 * n_clusters, len(squares), run.rows)
-    centers = yield from embedded_centroids(run, number, squares)
-    points = WeightedPoints(*centers)
-    return (yield from label_by(cluster_points(run, points, n_clusters, choose=choose, name="the centres")))
+    centers, counts, left_out = yield from embedded_centroids(run, number, squares)
+    points = WeightedPoints(centers, counts)
+    clustering = cluster_points(run, points, n_clusters, choose=choose, name="the centres")
+    return (yield from label_by(clustering._replace(findings=(*left_out, *clustering.findings))))
 
 
 def label_by(clustering: Clustering) -> Protocol[Clustering]:
@@ -107,7 +111,13 @@ def cluster_points(
     if choose:
         return best_division(points, n_clusters, lambda: run.rng("k-means"), name)
     centers = k_means(points.points, n_clusters, run.rng("k-means"), weights=points.weights, restarts=RESTARTS)
-    return Clustering(centers, points)
+    found, weighing = len(centers), int(np.count_nonzero(points.weights))
+    few = ""
+    if found < n_clusters:
+        few = f"only {found} clusters in place of n_clusters = {n_clusters}: no more points differ among {name}"
+    elif weighing < FEWEST_POINTS * n_clusters:
+        few = f"only {weighing} points are clustered ({name}) for n_clusters = {n_clusters}, so clusters are rough"
+    return Clustering(centers, points, findings=(few,) if few else ())
 
 
 def coreset_limits(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:

@@ -156,13 +156,16 @@ def low_rank(
     # Step 2: the coordinator projects onto a basis phi(Y) R of the span, and takes the leading left singular vectors
     A = R.T @ product @ R if run.privacy is None else product
     k = min(n_components, len(A))
-    if k < n_components and not choose:
-        log.warning("the landmarks span %d dimensions, fewer than the %d components asked for", k, n_components)
+    few = f"the landmarks span {k} dimensions, fewer than the {n_components} components asked for"
+    findings = (few,) if k < n_components and not choose else ()
+    if findings:
+        log.warning("%s", few)
     pairs = leading_eigenpairs((A + A.T) / 2, min(k + 1, len(A)) if choose else k)
     has_mean = is_bounded(step.kernel) and run.privacy is None
     kernel_mean = mean_of_landmarks(K, np.diag(product)) if has_mean else None
     values = np.maximum(pairs.values, 0.0)
-    model = LandmarkPCA(step.kernel, landmarks, R @ pairs.vectors, values, kernel_mean_=kernel_mean)
+    fields: dict[str, Any] = {"kernel_mean_": kernel_mean, "findings_": findings}
+    model = LandmarkPCA(step.kernel, landmarks, R @ pairs.vectors, values, **fields)
     if sums is not None:
         mean = R.T @ sums if run.privacy is None else sums
         centred = leading_eigenpairs((A + A.T) / 2 - np.outer(mean, mean) / run.rows, len(values)).values

@@ -32,10 +32,11 @@ AGREEMENT_LOST = {0.15: "up to a tenth", 0.25: "up to a quarter", 0.5: "up to a 
 
 
 class Centroids(NamedTuple):
-    """Centres (c, d) of all clients' rows, each with its number of rows (c,)."""
+    """Centres (c, d) of all clients' rows, each with its number of rows (c,), and findings."""
 
     centers: FloatArray
     counts: FloatArray
+    findings: tuple[str, ...] = ()
 
 
 def shared_centroids(run: Run, number: int, rounds: int, least: int) -> Protocol[Centroids]:
@@ -47,7 +48,7 @@ def shared_centroids(run: Run, number: int, rounds: int, least: int) -> Protocol
     moments = yield from to_sum(SumMoments())
     mean, square = moments.sums / run.rows, moments.squares / run.rows
     variance = square - np.square(mean)
-    variance[variance <= 100 * EPS * square] = 0.0  # but for rounding, the column is constant
+    variance[variance <= run.tolerance(100 * EPS) * square] = 0.0  # but for rounding, the column is constant
     return (yield from _lloyd(run, partial(SumCells, least=least), mean, variance, number=number, rounds=rounds))
 
 
@@ -105,7 +106,9 @@ def _lloyd(
             spread = np.sqrt(costs[beside] / counts[beside] / len(mean))[:, np.newaxis]
             moved[~filled] = moved[beside] + ASIDE * spread * rng.standard_normal((len(beside), len(mean)))
         centers = moved
-    return Centroids(centers[filled], cells.counts[filled])
+    others = 0.0 if run.privacy is not None else run.rows - float(cells.counts.sum())
+    without = f"{others:,.0f} of {run.rows:,} rows have no part in the centres: their clients have too few for a group"
+    return Centroids(centers[filled], cells.counts[filled], (without,) if others else ())
 
 
 def _fewest(run: Run, request: CellRequest[Any]) -> float:

@@ -93,7 +93,7 @@ class SpectralKMeans(CoresetStrategy):
         spanned = yield from self._embedding.protocol(run)
         clustered = yield from self.cluster_rows(run, spanned.eigenvalues_)
         findings, mean = spanned.findings_, spanned.kernel_mean_
-        return clustered.model(spanned.embedding, spanned.eigenvalues_, findings_=findings, kernel_mean_=mean)
+        return clustered.model(spanned.embedding, spanned.eigenvalues_, findings, kernel_mean_=mean)
 
     def evaluation_plan(self) -> Plan:
         """Return the requests for the clusters' sums and sizes."""

@@ -97,7 +97,7 @@ class UniformKPCA(DrawnLandmarkStrategy):
         drawn = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":
             model = yield from self._low_rank(run, step, drawn.rows, drawn.handed(step))
-            return dataclasses.replace(model, findings_=allotment.findings)
+            return dataclasses.replace(model, findings_=(*allotment.findings, *model.findings_))
         rows, k = drawn.rows.shape[0], self.most_components
         if self.n_components == "auto":
             model = kernel_pca(drawn.rows, step.kernel, min(k + 1, rows))
@@ -107,4 +107,4 @@ class UniformKPCA(DrawnLandmarkStrategy):
             model = kernel_pca(drawn.rows, step.kernel, k)
         yield from to_each({client: TakeLandmarks(**own) for client, own in drawn.handed(step).items()})
         yield from to_all(step.components(model.coefficients_, embed=self.embed))
-        return dataclasses.replace(model, findings_=allotment.findings)
+        return dataclasses.replace(model, findings_=(*allotment.findings, *model.findings_))

@@ -60,7 +60,7 @@ from fedkernel.protocol import (
     to_all,
     to_sum,
 )
-from fedkernel.strategies.component_count import MostComponents, NumberOfComponents, choose_components
+from fedkernel.strategies.component_count import MostComponents, NumberOfComponents, beyond_rank, choose_components
 from fedkernel.strategies.vfedpca_base import VFedPCABase, pooled_kernel_mean
 from fedkernel.strategy import Tags
 
@@ -221,7 +221,8 @@ class VFedPCA(VFedPCABase):
             search = (block_krylov_gap if choose else block_krylov)(start, most, **limits)
         searches.append(pairs := (yield from distributed_lanczos(search, self._multiply)))
         unconverged = any(isinstance(pairs, Unconverged) for pairs in searches)
-        findings = (self._unconverged(limits["tol"]),) if unconverged else ()
+        few = () if choose else beyond_rank(pairs.values, len(pairs.vectors))
+        findings = (self._unconverged(limits["tol"]), *few) if unconverged else few
         model = KernelPCA(*pairs, self.kernel or Linear(), findings_=findings)
         return choose_components(model, most, len(pairs.vectors), centred) if choose else model
 

@@ -19,6 +19,7 @@ T = TypeVar("T", bound=dict[str, float])
 
 _ROUNDING = 1e-12  # relative rounding error of sums of the rows' squared lengths
 _DEPENDENT = 1e-10  # relative singular value below which vectors count as dependent
+_EQUAL = 1e-6  # sin-theta error below which components are those of the reference
 
 LEAST_SHARE = 0.05
 """Least share of squared lengths, beyond chance, that the optimum captures in an informative comparison."""
@@ -29,8 +30,12 @@ LENGTH_FIGURES |= {"explained_variance", "explained_variance_ratio", "explained_
 
 
 def drop_misleading_figures(figures: T, model: Any, *, centred: bool) -> T:
-    """Remove, in place, figures that look perfect only because an uncentred kernel is too wide."""
-    if not centred and isinstance(model, Model) and model.sees_all_alike:
+    """Remove, in place, figures that look perfect only because an uncentred kernel is too wide, or indefinite."""
+    kernel = model.own_kernel if isinstance(model, Model) else None
+    if kernel is None:
+        return figures
+    over = not kernel.semidefinite and figures.get("reconstruction_error", 0.0) < 0
+    if over or (not centred and model.sees_all_alike):
         for name in LENGTH_FIGURES & figures.keys():
             del figures[name]
     return figures
@@ -81,8 +86,13 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
     missed, least = max(total - captured, _ROUNDING * total), max(total - best, _ROUNDING * total)
     k, rows = reference.n_components, sum(shard.shape[0] for shard in shards)
     overlap = k if model is reference else float(np.square(model.inner_products(reference)).sum())
-    figures = {"reconstruction_error": float(1 - captured / total), "error": float(k - overlap)}
-    return figures | ({"error_ratio": float(missed / least)} if is_informative(best, total, k, rows) else {})
+    error = float(k - overlap)
+    figures = {"reconstruction_error": float(1 - captured / total), "error": error}
+    # what an indefinite kernel, or rounding, hides of missed lengths would look perfect
+    seen = max(best, captured) <= (1 + _ROUNDING) * total
+    seen = seen and (max(missed, least) > _ROUNDING * total or error <= _EQUAL)
+    known = seen and is_informative(best, total, k, rows)
+    return figures | ({"error_ratio": float(missed / least)} if known else {})
 
 
 def same_kernel(model: Any, reference: Any) -> bool:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.distance import cdist
 
-from fedkernel.ground import FloatArray, InputError, openmp_threads
+from fedkernel.ground import FloatArray, InputError, openmp_threads, row_blocks
 
 IntArray = npt.NDArray[np.int64]
 
@@ -73,10 +74,12 @@ def landmark_centers(points: FloatArray, number: int, rng: np.random.Generator) 
 
 def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return each point's nearest centre and squared distance, both of shape (n,)."""
-    from sklearn.metrics import pairwise_distances_argmin_min  # noqa: PLC0415 - takes a second to import
-
-    labels, distances = pairwise_distances_argmin_min(points, centers, metric="sqeuclidean")
-    return labels.astype(np.int64), np.asarray(distances, dtype=np.float64)
+    labels, distances = np.empty(len(points), dtype=np.int64), np.empty(len(points))
+    # by differences: inner products would lose those of points far from the origin
+    for rows in row_blocks(len(points)):
+        squares = cdist(points[rows], centers, "sqeuclidean")
+        labels[rows], distances[rows] = squares.argmin(axis=1), squares.min(axis=1)
+    return labels, distances
 
 
 def allot_samples(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntArray:

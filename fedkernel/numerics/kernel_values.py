@@ -9,6 +9,8 @@ from fedkernel.ground import FloatArray, InputError, Rows, check_finite, for_eac
 from fedkernel.numerics import pairwise
 from fedkernel.numerics.pairwise import RowFunction, cached_blocks, in_dtype, mirrored, products_with, squared_norms
 
+_SOME_ROWS = 31
+
 
 def checked_pair(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
     """Check rows X and Y, and convert both to float64; equal or missing Y becomes X, for zero self-distances."""
@@ -53,8 +55,8 @@ def rbf_values(X: Rows, Y: Rows, gamma: float) -> FloatArray:
     """Compute the RBF kernel exp(-gamma ||x - y||^2) of all rows of X and Y; symmetric if Y is X."""
     if not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Y):
         # Distances do not change, but the rounding of far-off data does: squared norms cancel in them.
-        mean = X.mean(axis=0)
-        X, Y = (X - mean,) * 2 if Y is X else (X - mean, Y - mean)
+        middle = _middle(Y)
+        X, Y = (X - middle,) * 2 if Y is X else (X - middle, Y - middle)
     if Y is not X:
         return exponential(pairwise.squared_distances(X, Y), gamma)
     K, n = pairwise.squared_distances(X, X), X.shape[0]
@@ -63,26 +65,32 @@ def rbf_values(X: Rows, Y: Rows, gamma: float) -> FloatArray:
     return mirrored(K)
 
 
+def _middle(X: FloatArray) -> FloatArray:
+    """Return the median (d,) of some rows of X (n, d), which a few far-off rows do not move."""
+    some = np.arange(_SOME_ROWS) * 0.618034 % 1 * len(X)  # spread over all, but not evenly, as such rows may be
+    return np.asarray(np.median(X[some.astype(np.intp)], axis=0))
+
+
 def rbf_against(Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
     """Return a function of blocks X that computes the RBF kernel with all rows of Y."""
     products, norms = products_with(2 * gamma * Y, dtype), (squared_norms(Y) * -gamma).astype(dtype)
-    # As in `rbf_values`. The mean rounded to dtype is subtracted from both, so that its rounding does not matter.
-    mean = None if scipy.sparse.issparse(Y) else Y.mean(axis=0).astype(dtype)
-    if mean is not None:
-        Z = Y - mean
+    # As in `rbf_values`. The point rounded to dtype is subtracted from both, so that its rounding does not matter.
+    middle = None if scipy.sparse.issparse(Y) else _middle(Y).astype(dtype)
+    if middle is not None:
+        Z = Y - middle
         # (x, ||x||^2, 1) times these columns is the exponent.
         columns = np.vstack([2 * gamma * Z.T, np.full(len(Z), -gamma), squared_norms(Z) * -gamma]).astype(dtype)
 
     def values(X: Rows) -> FloatArray:
         n, d = X.shape
-        if mean is None or scipy.sparse.issparse(X):
+        if middle is None or scipy.sparse.issparse(X):
             X = in_dtype(X, dtype)
             K = products(X)
             K += (squared_norms(X) * -gamma).astype(dtype)[:, None]
             K += norms
             return np.exp(np.minimum(K, 0, out=K), out=K)
         left = np.empty((n, d + 2), dtype)
-        np.subtract(X, mean, out=left[:, :d], casting="same_kind")
+        np.subtract(X, middle, out=left[:, :d], casting="same_kind")
         np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
         left[:, d + 1] = 1
         K = np.empty((n, columns.shape[1]), dtype)

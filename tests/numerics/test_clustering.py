@@ -132,6 +132,9 @@ def test_every_point_goes_to_its_nearest_centre(n, k, s):
     assert (distances >= 0).all()
     labels, distances = assign(np.array([[0.0], [2.0]]), np.array([[1.0], [-1.0], [3.0], [1.0]]))
     assert (labels.tolist(), distances.tolist()) == ([0, 0], [1.0, 1.0]), "of equally near centres the first"
+    integers, corners = generator(3).integers(0, 9, (n, s)).astype(float), np.arange(k)[:, None] * np.ones(s)
+    for near, far in zip(assign(integers, corners), assign(integers + 1e12, corners + 1e12), strict=True):
+        np.testing.assert_array_equal(near, far)
 
 
 @given(hnp.arrays(float, st.integers(1, 8), elements=st.floats(0, 1e12)), st.integers(0, 2000))

@@ -384,3 +384,15 @@ def test_fk_gamma_refuses_constant_data(value, n, cuts):
     X[17, 1] += 1.0  # a single row that differs: n - 1 pairs of distance 1, each twice
     if abs(value) > 1e-100:
         assert settled(np.split(X, cuts), RBF()) == pytest.approx(n**2 / (4 * (n - 1)), rel=1e-8)
+
+
+@pytest.mark.parametrize("far", [1e6, 1e10, 1e20])
+def test_a_row_far_from_all_others_takes_no_digits_of_their_rbf_values(far):
+    """As of a missing value's code; centred by the mean, the others would be equal, or as far apart as rounding."""
+    X = rows(300, 4)
+    X[7, 2], others = far, np.delete(np.arange(300), 7)
+    expected = pairwise.rbf_kernel(X[others], gamma=0.2)
+    kernel = RBF(gamma=0.2)
+    for K in (kernel.gram(X), kernel.gram(X, X.copy()), kernel.against(X)(X)):
+        np.testing.assert_allclose(K[np.ix_(others, others)], expected, rtol=0, atol=1e-12)
+        assert not K[7, others].any()

@@ -214,3 +214,11 @@ def test_the_paper_s_merges_have_no_eigenvalues_to_choose_by():
 def test_what_has_no_eigenvalues_to_choose_by_says_so_in_a_sentence(make, sentence):
     with pytest.raises(InputError, match=sentence):
         make()
+
+
+@pytest.mark.parametrize("strategy", [DKPCA(4), VFedPCA(4)], ids=lambda own: type(own).__name__)
+def test_components_beyond_the_rank_are_told(strategy):
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    few = "only 3 of 4 components have an eigenvalue above rounding; the others have any direction"
+    assert few in strategy.fit([X[:, :1], X[:, 1:]]).findings
+    assert few not in strategy.fit([X[:, :1], np.hstack([X[:, 1:], X[::-1, 1:]])]).findings

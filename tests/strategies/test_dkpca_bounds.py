@@ -72,14 +72,15 @@ def omitted_by(X, kernel, local):
     local=st.integers(1, 12) | st.just("adaptive"),
     kernel=st.sampled_from([Linear(), *(RBF(gamma=g) for g in (0.01, 0.3, 3)), Laplacian(gamma=0.2)]),
     center=st.booleans(),
+    wire=st.sampled_from(["float64", "float32"]),
 )
-def test_the_certificate_is_never_violated(seed, rows, clients, D, local, kernel, center):
+def test_the_certificate_is_never_violated(seed, rows, clients, D, local, kernel, center, wire):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((rows, 6)) * rng.permutation(np.geomspace(1, 10 ** -rng.uniform(0, 3), 6))
     shards = cut(X, seed=seed, clients=clients)
     local = min(local, rows) if local != "adaptive" else local
     strategy = DKPCA(min(D, rows), kernel, local_components=local, center=center, certificate=True)
-    metrics = strategy.fit(shards, reference=strategy.central(shards)).metrics
+    metrics = strategy.fit(shards, reference=strategy.central(shards), wire=wire).metrics
     assert np.sqrt(metrics["error"]) <= metrics["certificate"] + 1e-12
     assert metrics["certificate"] <= np.sqrt(min(strategy.n_components, rows - strategy.n_components))
 

@@ -10,14 +10,15 @@ import scipy.stats
 from scipy import sparse
 from scipy.spatial.distance import pdist
 from sites import as_csr, drive, pooled
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
+from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Member, Polynomial, Result, Run, Sigmoid
 from fedkernel.clients.diskpca import DisKPCAClient
 from fedkernel.clients.landmark_base import DrawnPositions
 from fedkernel.data import GeneratedTable
 from fedkernel.models import LandmarkPCA, kmeans_objective
-from fedkernel.strategies import DisKPCA, SpectralKMeans, UniformKPCA
+from fedkernel.strategies import CentroidKPCA, DisKPCA, SpectralKMeans, UniformKPCA
 from fedkernel.strategies.drawn_landmarks import Allotment, DrawnLandmarks, draw_uniformly
 from fedkernel.strategies.landmark_base import LowRankStep, kernel_pca, low_rank
 
@@ -26,6 +27,7 @@ X = DIGITS.data[:400] / 16
 KERNEL = RBF(sigma=float(np.median(pdist(X))))
 KERNELS = [KERNEL, Polynomial(2, 0.1), ArcCosine(1), Linear()]
 K = 6
+WIRES = ["float64", "float32"]
 
 
 def uniform(kernel=KERNEL, **fields):
@@ -353,3 +355,30 @@ def test_what_leaves_by_default_is_what_is_forecast_and_named_numbers_are_taken_
         assert "3 of 3 sites sent more than a tenth of their raw rows; client" in " ".join(result.findings)
         sent = f"{result.ledger.floats_up:,} floats were sent, but the whole table is N d = 25,600"
         assert sent in result.findings[-3]
+
+
+@pytest.mark.parametrize("columns", ["exact", "landmarks"])
+def test_float32_on_the_wire_makes_no_components_of_rounding(columns):
+    """Of few columns landmarks have directions of 1e-8 of the longest's length, and rounding of 1e-7 is as long."""
+    shards = np.array_split(np.random.default_rng(0).standard_normal((150, 3)), 3)
+    strategy = UniformKPCA(5, RBF(gamma=0.05), 60, projection_size=columns, share_rows=True)
+    ratios = [strategy.fit(shards, reference="central", wire=wire).metrics["error_ratio"] for wire in WIRES]
+    assert ratios[1] == pytest.approx(ratios[0], rel=1e-6)
+    assert ratios[0] < 1.1
+
+
+@pytest.mark.parametrize("kernel", [Sigmoid(coef0=-0.5), Sigmoid(), Sigmoid(gamma=0.5, coef0=0.0)], ids=repr)
+def test_no_share_is_told_of_lengths_where_an_indefinite_kernel_captures_more_than_all(kernel):
+    wine = StandardScaler().fit_transform(load_wine().data)
+    metrics = CentroidKPCA(3, kernel, 6).fit(np.array_split(wine, 3), reference="central", evaluate=True).metrics
+    assert not {"error_ratio", "reconstruction_error", "explained_variance_ratio"} & metrics.keys()
+    assert "error" in metrics
+
+
+def test_no_ratio_is_1_where_rounding_hides_what_components_miss():
+    """Rows far from 0 have nearly all of their length along their mean, which one component captures."""
+    far = np.random.default_rng(0).standard_normal((120, 6)) + 1e7
+    result = UniformKPCA(3, Linear(), 30, share_rows=True).fit(np.array_split(far, 3), reference="central")
+    assert result.model.n_components == 1
+    assert "the landmarks span 1 dimensions, fewer than the 3 components asked for" in result.findings
+    assert result.metrics["error"] < 1e-6 or "error_ratio" not in result.metrics

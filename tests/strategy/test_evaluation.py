@@ -384,3 +384,47 @@ def test_an_experiment_measures_recommends_a_width_and_says_how_stable_clusters_
     expected = adjusted_rand_score(*(model.predict(X) for model in models))
     assert scores[1, 0.02]["stability"] == pytest.approx(expected, abs=1e-12)
     assert scores[1, 50.0]["stability"] < 0.5 < expected
+
+
+FEWER = "only 2 clusters in place of n_clusters = 4: no more points differ among "
+
+
+@pytest.mark.parametrize(
+    ("strategy", "points"),
+    [
+        (strategies.FKKMeans(4, kernel=RBF(gamma=0.5)), "the coreset"),
+        (strategies.RFKKMeans(4, 20, RBF(gamma=0.5), clusters="lloyd"), "the centres"),
+        (strategies.CentroidKMeans(4, RBF(gamma=0.5)), "the landmarks"),
+    ],
+    ids=lambda own: getattr(type(own), "__name__", ""),
+)
+def test_fewer_clusters_than_asked_for_are_a_finding(strategy, points):
+    shards = [np.repeat([[0.0, 0, 1], [2, 1, 0]], 20, axis=0)] * 3
+    result = strategy.fit(shards)
+    assert len(result.model.centers_) == 2
+    assert FEWER + points in result.findings
+
+
+def test_a_number_of_clusters_is_chosen_of_equal_rows_in_one_place_too():
+    strategy = strategies.FKKMeans("auto", kernel=RBF(gamma=0.5))
+    assert len(strategy.central([np.ones((30, 3))] * 3).centers_) == 1
+
+
+def test_rows_at_sites_with_too_few_for_a_group_are_told_and_clusters_of_few_points():
+    rows = 9 * np.eye(3, 5)[np.arange(220) % 3] + np.random.default_rng(0).standard_normal((220, 5))
+    result = strategies.RFKKMeans(3, clusters="lloyd").fit(np.split(rows, [60, 120]))
+    sentence = "120 of 220 rows have no part in the centres: their clients have too few for a group"
+    assert sentence in result.findings
+    assert any(finding.startswith("only 1 clusters in place of n_clusters = 3") for finding in result.findings)
+    result = strategies.FKKMeans(3, clusters="lloyd").fit(np.split(rows, [60, 120]))
+    few = "only 4 points are clustered (the centres) for n_clusters = 3, so clusters are rough"
+    assert few in result.findings
+
+
+def test_clusters_of_rows_far_from_0_that_a_linear_kernel_hides_have_a_finding():
+    rows = 1e6 + 9 * np.eye(3)[np.arange(240) % 3] + np.random.default_rng(0).standard_normal((240, 3))
+    told = [
+        [finding for finding in strategy.fit(np.array_split(rows, 3)).findings if "the landmarks span" in finding]
+        for strategy in (strategies.CentroidKMeans(3, Linear()), strategies.CentroidKMeans(3))
+    ]
+    assert list(map(len, told)) == [1, 0]
