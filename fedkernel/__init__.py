@@ -5,22 +5,12 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.data import Prepare
-    from fedkernel.ground import EngineError, FedkernelError, FloatArray, InputError, ProtocolError, value_object
-    from fedkernel.models import KernelKMeans, KernelPCA, load_model
-    from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
-    from fedkernel.peers import (
-        CarriesLetters,
-        Letter,
-        Letters,
-        Mail,
-        PeerClient,
-        Topology,
-        agree_keys,
-        keys_plan,
-        sort_mail,
-    )
-    from fedkernel.protocol import (
+    from .data import Prepare
+    from .ground import EngineError, FedkernelError, FloatArray, InputError, ProtocolError, value_object
+    from .models import KernelKMeans, KernelPCA, load_model
+    from .numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
+    from .peers import CarriesLetters, Letter, Letters, Mail, PeerClient, Topology, agree_keys, keys_plan, sort_mail
+    from .protocol import (
         AtMost,
         Forecast,
         KernelClient,
@@ -43,8 +33,8 @@ if TYPE_CHECKING:
         to_each,
         to_sum,
     )
-    from fedkernel.run import Result, show_progress
-    from fedkernel.strategies import (
+    from .run import Result, show_progress
+    from .strategies import (
         ADMMKPCA,
         DKPCA,
         CentroidKMeans,
@@ -58,7 +48,7 @@ if TYPE_CHECKING:
         VFedAKPCA,
         VFedPCA,
     )
-    from fedkernel.strategy import KernelStrategy, Tags
+    from .strategy import KernelStrategy, Tags
 else:
     __getattr__, _ = lazily(__name__)
 import sys

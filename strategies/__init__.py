@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.strategies.admm_kpca import ADMMKPCA
-    from fedkernel.strategies.centroid_kmeans import CentroidKMeans
-    from fedkernel.strategies.centroid_kpca import CentroidKPCA
-    from fedkernel.strategies.diskpca import DisKPCA
-    from fedkernel.strategies.dkpca import DKPCA
-    from fedkernel.strategies.fk_kmeans import FKKMeans
-    from fedkernel.strategies.peer_vfedpca import PeerVFedPCA
-    from fedkernel.strategies.rfk_kmeans import RFKKMeans
-    from fedkernel.strategies.spectral_kmeans import SpectralKMeans
-    from fedkernel.strategies.uniform_kpca import UniformKPCA
-    from fedkernel.strategies.vfedpca import VFedAKPCA, VFedPCA
+    from .admm_kpca import ADMMKPCA
+    from .centroid_kmeans import CentroidKMeans
+    from .centroid_kpca import CentroidKPCA
+    from .diskpca import DisKPCA
+    from .dkpca import DKPCA
+    from .fk_kmeans import FKKMeans
+    from .peer_vfedpca import PeerVFedPCA
+    from .rfk_kmeans import RFKKMeans
+    from .spectral_kmeans import SpectralKMeans
+    from .uniform_kpca import UniformKPCA
+    from .vfedpca import VFedAKPCA, VFedPCA
 else:
     __getattr__, _ = lazily(__name__)
 

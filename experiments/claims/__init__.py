@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.experiments.claims.checks import AnyCheck
-    from fedkernel.experiments.claims.verdicts import Claim, Verdict, check_claims
+    from .checks import AnyCheck
+    from .verdicts import Claim, Verdict, check_claims
 else:
     __getattr__, __all__ = lazily(__name__)

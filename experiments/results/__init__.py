@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.experiments.results.report_data import (
+    from .report_data import (
         Columns,
         RowPicture,
         read_columns,
@@ -16,17 +16,9 @@ if TYPE_CHECKING:
         write_row_picture,
         write_shapes,
     )
-    from fedkernel.experiments.results.rows import (
-        Failure,
-        Run,
-        append_run,
-        read_failures,
-        read_runs,
-        summary_of,
-        write_failures,
-    )
-    from fedkernel.experiments.results.run_findings import findings, recommendations
-    from fedkernel.experiments.results.summaries import (
+    from .rows import Failure, Run, append_run, read_failures, read_runs, summary_of, write_failures
+    from .run_findings import findings, recommendations
+    from .summaries import (
         LEADING,
         NOISE,
         RUN_COSTS,

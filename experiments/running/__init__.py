@@ -5,16 +5,9 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.experiments.running.execution import (
-        Outcome,
-        conclude,
-        environment,
-        outcome_of,
-        run_experiment,
-        unfinished,
-    )
-    from fedkernel.experiments.running.folder import read_folder
-    from fedkernel.experiments.running.parallel_experiments import experiments_in, run_all
-    from fedkernel.experiments.running.planning import PRESENTATION_SECTIONS, Planned, plan, study_of
+    from .execution import Outcome, conclude, environment, outcome_of, run_experiment, unfinished
+    from .folder import read_folder
+    from .parallel_experiments import experiments_in, run_all
+    from .planning import PRESENTATION_SECTIONS, Planned, plan, study_of
 else:
     __getattr__, __all__ = lazily(__name__)

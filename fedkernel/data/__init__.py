@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.data.block_tables import (
+    from fedkernel.data.checks.table_schema import MOST_LEVELS
+
+    from .block_tables import (
         ArrayTable,
         GeneratedTable,
         OpenedTables,
@@ -18,25 +20,16 @@ if TYPE_CHECKING:
         open_table,
         open_tables,
     )
-    from fedkernel.data.checks.table_schema import MOST_LEVELS
-    from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
-    from fedkernel.data.frame_alignment import aligned_arrays, column_names, is_frame, labels_in_order, rows_in_order
-    from fedkernel.data.generated import GENERATED
-    from fedkernel.data.labels import (
-        NO_LABEL,
-        as_classes,
-        contingency,
-        has_label,
-        label_texts,
-        read_labels,
-        sorted_classes,
-    )
-    from fedkernel.data.matrix import check_matrix, check_rows
-    from fedkernel.data.partition import Partition, PartitionSpec, split
-    from fedkernel.data.preparation import LARGEST, Preparation, Prepare
-    from fedkernel.data.raw import RawTable, is_text, missing_cells, raw_table, read_raw, write_raw
-    from fedkernel.data.row_arrays import ROW_ARRAYS, rows_from_arrays, rows_to_arrays
-    from fedkernel.data.site_files import SiteData, SiteFile, Version, file_hash, split_names, version_of
-    from fedkernel.data.sources import FOLDER_VARIABLE, SOURCES, named_path
+    from .datasets import Available, Dataset, DataSpec, available, load
+    from .frame_alignment import aligned_arrays, column_names, is_frame, labels_in_order, rows_in_order
+    from .generated import GENERATED
+    from .labels import NO_LABEL, as_classes, contingency, has_label, label_texts, read_labels, sorted_classes
+    from .matrix import check_matrix, check_rows
+    from .partition import Partition, PartitionSpec, split
+    from .preparation import LARGEST, Preparation, Prepare
+    from .raw import RawTable, is_text, missing_cells, raw_table, read_raw, write_raw
+    from .row_arrays import ROW_ARRAYS, rows_from_arrays, rows_to_arrays
+    from .site_files import SiteData, SiteFile, Version, file_hash, split_names, version_of
+    from .sources import FOLDER_VARIABLE, SOURCES, named_path
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.ground.archives import (
+    from .archives import (
         MACHINE_BYTES,
         READ_ERRORS,
         UNPACKED_BYTES,
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         open_npz,
         read_header,
     )
-    from fedkernel.ground.arrays import (
+    from .arrays import (
         BLOCK_ROWS,
         EPS,
         AnyArray,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         stack_rows,
         sum_in_order,
     )
-    from fedkernel.ground.disk_list import DiskList
-    from fedkernel.ground.errors import (
+    from .disk_list import DiskList
+    from .errors import (
         MOST_SHOWN,
         EngineError,
         FedkernelError,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         row_of_file,
         shortened,
     )
-    from fedkernel.ground.import_paths import (
+    from .import_paths import (
         PACKAGES_FOLDER,
         FormerNames,
         Group,
@@ -72,11 +72,11 @@ if TYPE_CHECKING:
         short_name,
         short_names,
     )
-    from fedkernel.ground.lazy_imports import lazily
-    from fedkernel.ground.noise import noise_on
-    from fedkernel.ground.parallel import computing_seconds, for_each, map_in_order, reserve_core
-    from fedkernel.ground.seeds import derive_key, generator
-    from fedkernel.ground.storage import (
+    from .lazy_imports import lazily
+    from .noise import noise_on
+    from .parallel import computing_seconds, for_each, map_in_order, reserve_core
+    from .seeds import derive_key, generator
+    from .storage import (
         NUMBER_KINDS,
         ModelParts,
         ensure_writable_folder,
@@ -92,9 +92,9 @@ if TYPE_CHECKING:
         write_new,
         write_rows,
     )
-    from fedkernel.ground.threads import blas_threads, limit_steps, openmp_threads
-    from fedkernel.ground.toml import parse_toml, toml_value
-    from fedkernel.ground.validation import (
+    from .threads import blas_threads, limit_steps, openmp_threads
+    from .toml import parse_toml, toml_value
+    from .validation import (
         accept_former_names,
         check_at_most,
         explain,

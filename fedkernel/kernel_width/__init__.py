@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.kernel_width.client import WidthClient
-    from fedkernel.kernel_width.kernel_replacement import ruled_kernels, with_kernels
-    from fedkernel.kernel_width.width_rounds import settle_widths, width_forecast, width_plan
+    from .client import WidthClient
+    from .kernel_replacement import ruled_kernels, with_kernels
+    from .width_rounds import settle_widths, width_forecast, width_plan
 else:
     __getattr__, __all__ = lazily(__name__)

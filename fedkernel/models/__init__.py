@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.models.base import RESULT_FIELDS, Choice, Model
-    from fedkernel.models.clusters import (
+    from .base import RESULT_FIELDS, Choice, Model
+    from .clusters import (
         RESTARTS,
         KernelKMeans,
         check_landmarks,
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         kernel_kmeans,
         nystroem_kernel_kmeans,
     )
-    from fedkernel.models.comparing import (
+    from .comparing import (
         check_same_kernel,
         compare_classes,
         compare_components,
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
         same_kernel,
         training_coordinates,
     )
-    from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
-    from fedkernel.models.direction_similarity import Directions, center_blocks, normalised_kernel_pca
-    from fedkernel.models.embedding_maps import Embedding, FeatureChain, Landmarks, combine_draws, multiply_step
-    from fedkernel.models.files import load_model, save_model
-    from fedkernel.models.fitted_model import FittedModel, ModelOutput, class_names
-    from fedkernel.models.metric_registry import (
+    from .components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
+    from .direction_similarity import Directions, center_blocks, normalised_kernel_pca
+    from .embedding_maps import Embedding, FeatureChain, Landmarks, combine_draws, multiply_step
+    from .files import load_model, save_model
+    from .fitted_model import FittedModel, ModelOutput, class_names
+    from .metric_registry import (
         ERROR_ROUNDING,
         MAIN_METRIC,
         METRICS,

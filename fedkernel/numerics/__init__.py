@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.numerics.blockwise_sketches import RowSketch, draw_distinct, is_sketched
-    from fedkernel.numerics.cluster_quality import (
+    from .blockwise_sketches import RowSketch, draw_distinct, is_sketched
+    from .cluster_quality import (
         Agreement,
         Silhouette,
         adjusted_rand,
@@ -17,16 +17,8 @@ if TYPE_CHECKING:
         simplified_silhouettes,
         site_agreement,
     )
-    from fedkernel.numerics.clustering import (
-        IntArray,
-        WeightedPoints,
-        allot_samples,
-        assign,
-        coreset,
-        k_means,
-        landmark_centers,
-    )
-    from fedkernel.numerics.eigenpairs import (
+    from .clustering import IntArray, WeightedPoints, allot_samples, assign, coreset, k_means, landmark_centers
+    from .eigenpairs import (
         Eigenpairs,
         above_rounding,
         eigenpairs_above,
@@ -36,10 +28,10 @@ if TYPE_CHECKING:
         leading_eigenpairs_of_factor,
         whitening,
     )
-    from fedkernel.numerics.estimate_accuracy import components_by_gap, eigengap, mean_error, squared_move, value_ratios
-    from fedkernel.numerics.fixed_point import add_words, from_fixed_point, to_fixed_point, words_of
-    from fedkernel.numerics.frequencies import Frequencies
-    from fedkernel.numerics.kernels import (
+    from .estimate_accuracy import components_by_gap, eigengap, mean_error, squared_move, value_ratios
+    from .fixed_point import add_words, from_fixed_point, to_fixed_point, words_of
+    from .frequencies import Frequencies
+    from .kernels import (
         KERNELS,
         RBF,
         AnyKernel,
@@ -56,7 +48,7 @@ if TYPE_CHECKING:
         normalised_gram,
         table_of_name,
     )
-    from fedkernel.numerics.matrix_products import (
+    from .matrix_products import (
         center_gram,
         center_rows,
         frobenius_norm,
@@ -66,20 +58,14 @@ if TYPE_CHECKING:
         transposed_product,
         unpack_symmetric,
     )
-    from fedkernel.numerics.microaggregation import MOST_LEAST, group_averages, grouped_together, row_groups
-    from fedkernel.numerics.pairwise import squared_norms, symmetric_by_rows
-    from fedkernel.numerics.power import LowRank, low_rank, low_rank_pays, power_iteration
-    from fedkernel.numerics.random_features import RandomFeatures, ShiftInvariant
-    from fedkernel.numerics.remote_lanczos import (
-        Search,
-        Unconverged,
-        block_krylov,
-        block_krylov_above,
-        block_krylov_gap,
-    )
-    from fedkernel.numerics.subspace_embedding import Embeddable, SubspaceEmbedding
-    from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
-    from fedkernel.numerics.widths import (
+    from .microaggregation import MOST_LEAST, group_averages, grouped_together, row_groups
+    from .pairwise import squared_norms, symmetric_by_rows
+    from .power import LowRank, low_rank, low_rank_pays, power_iteration
+    from .random_features import RandomFeatures, ShiftInvariant
+    from .remote_lanczos import Search, Unconverged, block_krylov, block_krylov_above, block_krylov_gap
+    from .subspace_embedding import Embeddable, SubspaceEmbedding
+    from .subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
+    from .widths import (
         NARROW_MEAN,
         WIDE_MEAN,
         Moments,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.preparing.client import PrepareClient
-    from fedkernel.preparing.preparation_rounds import Outcome, forecast, plan, prepare_centrally, prepare_tables
-    from fedkernel.preparing.raw_table import TableToPrepare, from_text, tables_to_prepare, to_text
-    from fedkernel.preparing.scaling import fitted
+    from .client import PrepareClient
+    from .preparation_rounds import Outcome, forecast, plan, prepare_centrally, prepare_tables
+    from .raw_table import TableToPrepare, from_text, tables_to_prepare, to_text
+    from .scaling import fitted
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.sklearn.federated_estimators import FederatedKernelKMeans, FederatedKernelPCA, FederatedPCA
-    from fedkernel.sklearn.landmark_estimators import LandmarkKernelKMeans, LandmarkKernelPCA
+    from .federated_estimators import FederatedKernelKMeans, FederatedKernelPCA, FederatedPCA
+    from .landmark_estimators import LandmarkKernelKMeans, LandmarkKernelPCA
 else:
     __getattr__, __all__ = lazily(__name__)

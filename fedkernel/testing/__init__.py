@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.testing.checks import CHECKS, Check, check_pair, parametrize_with_pairs
-    from fedkernel.testing.message_properties import (
+    from .checks import CHECKS, Check, check_pair, parametrize_with_pairs
+    from .message_properties import (
         a_generator_serves_one_draw,
         a_request_says_that_its_answer_is_drawn,
         a_run_takes_what_was_forecast,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         requests_are_those_of_the_plan,
         rows_that_leave_are_counted,
     )
-    from fedkernel.testing.pair import OTHER, SAME, Exchange, NotApplicable, Pair, Recording, arrays_of, bits_of
-    from fedkernel.testing.result_properties import (
+    from .pair import OTHER, SAME, Exchange, NotApplicable, Pair, Recording, arrays_of, bits_of
+    from .result_properties import (
         another_order_of_the_clients,
         bad_input_is_one_sentence,
         components_are_orthonormal,

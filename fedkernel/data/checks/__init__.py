@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.data.checks.file_check import check_file
-    from fedkernel.data.checks.findings import Finding, plural
-    from fedkernel.data.checks.schema_comparison import compare, compare_schemas, compare_with_prepare
-    from fedkernel.data.checks.table_schema import Schema, read_schema, schema_of
+    from .file_check import check_file
+    from .findings import Finding, plural
+    from .schema_comparison import compare, compare_schemas, compare_with_prepare
+    from .table_schema import Schema, read_schema, schema_of
 else:
     __getattr__, __all__ = lazily(__name__)
