@@ -218,7 +218,7 @@ def run(name, lie):
         return arrays, rows, scalars
 
     def write_or_lie(self, peer, letter):
-        if lie.met(self._client, f"{type(letter).__name__} (letter)"):
+        if lie.met(self.client, f"{type(letter).__name__} (letter)"):
             letter = lie.in_letter(letter)
         write(self, peer, letter)
 

@@ -198,6 +198,8 @@ def messages(draw, kind):
         sizes["packed_m"] = sizes["c"]
     sizes |= {d: size * (size + 1) // 2 for d, size in sizes.items() if d.startswith("packed")}  # a triangle
     fields = dict(draw(SCALARS[kind])) if kind in SCALARS else {}  # letters have arrays only
+    if kind is preparing.CountBelow:  # which has thresholds for each column
+        sizes["p"] = len(fields["names"])
     for name, shape in kind.shapes().items():
         if NoneType in get_args(kind.model_fields[name].annotation) and draw(st.booleans()):
             continue

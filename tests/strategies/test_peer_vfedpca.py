@@ -95,7 +95,7 @@ def test_vectors_that_were_changed_on_the_way_or_do_not_come_are_refused(monkeyp
     write = Mailbox.write
 
     def altered(self, peer, letter):
-        if self._client == 1 and isinstance(letter, RelayedVectors) and 1.0 not in letter.clients:
+        if self.client == 1 and isinstance(letter, RelayedVectors) and 1.0 not in letter.clients:
             letter = letter.model_copy(update={"values": 2 * letter.values})
         write(self, peer, letter)
 
@@ -209,7 +209,7 @@ def test_what_no_honest_neighbour_writes_is_refused(liar, kind, lie, refuses, wh
     write = Mailbox.write
 
     def lying(self, peer, letter):
-        if self._client == liar and isinstance(letter, kind):
+        if self.client == liar and isinstance(letter, kind):
             ((name, array),) = letter.arrays().items()
             letter = letter.model_copy(update={name: lie(array)})
         write(self, peer, letter)

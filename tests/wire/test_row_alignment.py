@@ -305,7 +305,9 @@ def test_first_replies_of_two_runs_at_once_are_compared_with_each_other(tmp_path
 
     def begin(rows):
         with suppress(InputError):
-            _check_apart(SimpleNamespace(X=TABLE[:rows], ids=None), b"", KEY, tmp_path / "rows", 20, None, True)
+            _check_apart(
+                SimpleNamespace(X=as_table(TABLE[:rows], "X"), ids=None), b"", KEY, tmp_path / "rows", 20, None, True
+            )
             passed.append(rows)
 
     monkeypatch.setattr(row_order, "write_atomic", write_late)
