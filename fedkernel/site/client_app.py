@@ -4,6 +4,7 @@ import hashlib
 import logging
 import math
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -114,11 +115,11 @@ def client_app(
     app.query("ids")(joining(_hash_ids))
     app.query("align")(joining(_take_rows))
     app.train()(handler(_train))
-    app.query(wire.REPEAT_ACTION)(partial(_answer_again, app))
+    app.query(wire.REPEAT_ACTION)(partial(_answer_again, weakref.proxy(app)))  # or it would hold itself, and all tables
     return app
 
 
-def _answer_again(app: ClientApp, message: Message, context: Context) -> Message:
+def _answer_again(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
     """Answer all requests of a bundle, or reply with an error if the message is no bundle."""
     try:
         return wire.answer_bundle(app, message, context)

@@ -3,13 +3,12 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, MessageType, RecordDict
 from flwr.app import Message as FlowerMessage
-from flwr.clientapp import ClientApp
 
 from fedkernel.ground import AnyArray, Precision, ProtocolError, shortened
 from fedkernel.protocol import ConfigValue, Message, MessageT, decode, encode, wire_of
@@ -141,7 +140,9 @@ def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
         yield str(kind), requests[str(order)]
 
 
-def answer_bundle(app: ClientApp, message: FlowerMessage, context: Context) -> FlowerMessage:
+def answer_bundle(
+    app: Callable[[FlowerMessage, Context], FlowerMessage], message: FlowerMessage, context: Context
+) -> FlowerMessage:
     """Answer a bundle's requests in order; return each `answer_hash` or the first error; ProtocolError if no bundle."""
     answers = list[str]()
     for kind, request in _requests_in(message.content if message.has_content() else RecordDict()):

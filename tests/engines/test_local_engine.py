@@ -1,5 +1,6 @@
 """The engine in one process: its messages, its contexts, its threads, and its end."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedkernel import CentroidKPCA
 from fedkernel.engines.local import LocalGrid
+from fedkernel.site.site_setup import Site
 
 IDENTITY = ("_task_id", "_run_id", "_node_id")
 
@@ -208,3 +211,20 @@ def test_a_hung_client_does_not_keep_the_process_from_ending():
     assert done.returncode == 0, done.stderr
     line = "refused: DKPCA, round 1 (FindLocalEigenpairs), client 0: no answer within 0.3 s; client 1 is missing, too; "
     assert done.stdout.strip() == f"{line}0 of 2 clients are left, but all are needed"
+
+
+def test_a_run_leaves_no_table_to_the_garbage_collector():
+    def sites():
+        return {id(thing) for thing in gc.get_objects() if isinstance(thing, Site)}
+
+    gc.collect()
+    gc.disable()
+    try:
+        others = sites()
+        CentroidKPCA(2).fit([np.random.default_rng(0).normal(size=(60, 4)) for _ in range(2)], seed=0)
+        give_up = time.monotonic() + 30
+        while sites() - others:  # until the grid's threads have ended
+            assert time.monotonic() < give_up
+            time.sleep(0.005)
+    finally:
+        gc.enable()
