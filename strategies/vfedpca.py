@@ -65,6 +65,10 @@ from fedkernel.strategies.vfedpca_base import VFedPCABase, pooled_kernel_mean
 from fedkernel.strategy import Tags
 
 
+RANDOM_SHARE = 0.01
+"""Length of a random vector beside each unit vector with which the exact search starts: costs at most a round."""
+
+
 def _centre_columns(columns: FloatArray) -> FloatArray:
     return np.asarray(columns - columns.mean(axis=0))
 
@@ -204,13 +208,16 @@ class VFedPCA(VFedPCABase):
         merge = self._merge(uploads)
         # without the vectors that fill it up if the clients' common rank is below k
         start = merge.vectors[:, merge.values != 0] if merge.values.any() else merge.vectors
+        # and with a random part, or a direction that leads at no single site may never come in
+        rng = run.rng("start")
+        start = start + RANDOM_SHARE / math.sqrt(len(start)) * rng.standard_normal(start.shape)
         # Block Lanczos on the sum of the clients' matrices: one product per round
         choose, most, centred = self.n_components == "auto", self.most_components, None
         limits: dict[str, Any] = {"tol": run.tolerance(self.tol), "max_steps": self.most_rounds}
         searches = []
         if self._number_of_searches > 1:
             # The number is the centred matrix's; the search for pairs starts from its vectors and the mean's
-            drawn = np.hstack([run.rng("start").standard_normal((len(start), 1)), start[:, : most - 1]])
+            drawn = np.hstack([rng.standard_normal((len(start), 1)), start[:, : most - 1]])
             search = block_krylov_gap(_centre_columns(drawn), most, **limits)
             searches.append((yield from distributed_lanczos(search, self._centred_product)))
             centred = searches[0].values

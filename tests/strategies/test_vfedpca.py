@@ -88,6 +88,15 @@ def test_exact_converges_to_the_pooled_pca_for_any_split(seed, clients, k, cente
     np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=1e-8)
 
 
+def test_exact_finds_a_direction_that_leads_at_no_single_site():
+    drawn = np.random.default_rng(0).standard_normal((60, 31))
+    axes = np.linalg.qr(np.hstack([np.ones((60, 1)), drawn]))[0][:, 1:]  # orthogonal, of mean 0
+    shards = [np.column_stack([10 * axes[:, site], 2 * axes[:, -1]]) for site in range(30)]
+    model = VFedPCA(1).fit(shards).model
+    assert model.eigenvalues_[0] == pytest.approx(30 * 2**2, rel=1e-9)
+    assert abs(model.eigenvectors_[:, 0] @ axes[:, -1]) == pytest.approx(1, abs=1e-9)
+
+
 @pytest.mark.parametrize("components", [1, "auto"])
 def test_rounds_limit_the_search_and_a_finding_says_where_they_ended_it(components):
     strategy = VFedPCA(components, rounds=3, max_components=2 if components == "auto" else None)
