@@ -3,6 +3,7 @@
 Totals are kept in the outbox's last line, so limits survive a restart.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import pydantic
 from pydantic import Field
 
 from fedkernel import wire
-from fedkernel.ground import InputError, RefusedError, open_for_owner
+from fedkernel.ground import InputError, RefusedError, open_for_owner, sync_folder
 from fedkernel.protocol import Plan, PlanPosition, Privacy, advance, once, share_text
 from fedkernel.site.policy import EPSILON_RULE, SHARE_RULE, Limits, Policy, ReplySize
 from fedkernel.site.raw_request import RawRequest
@@ -233,6 +234,10 @@ class Requests:
         with open(self._path, "r+b" if self._path.exists() else "xb", opener=open_for_owner) as file:
             file.seek(ENTRY_BYTES * place)
             file.write(_whole(request, letters))
+            if letters:  # or a power cut could lose them, and other numbers leave under the same masks
+                file.flush()
+                os.fsync(file.fileno())
+                sync_folder(self._path.parent)
 
 
 def _whole(request: RawRequest, letters: bytes) -> bytes:

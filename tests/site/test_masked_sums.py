@@ -1,5 +1,6 @@
 """Sums under masks are the plain ones; what is missing, doubled or altered is seen; no mask is used twice."""
 
+import os
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -271,8 +272,10 @@ def test_a_label_is_used_once_and_by_a_site_that_was_killed_for_the_same_bytes(a
     first = again()
     with monkeypatch.context() as killed:
         killed.setattr(audit_log, "_append", Mock(side_effect=SystemExit))
+        killed.setattr(os, "fsync", synced := Mock())
         with pytest.raises(SystemExit):
             words(1.0, 2)
+    assert synced.call_count == 2, "the note and its folder outlast a power cut"
     for number in (2, 3):
         assert again() == first
         last = words(1.0, number)
