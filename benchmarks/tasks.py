@@ -206,6 +206,7 @@ def kernel_pca_problems() -> Iterator[Problem]:
     for rows in (4_000, 20_000, 100_000, 1_000_000):
         yield Problem(f"{rows:,} x 20", mixed(rows), {"k": 10})
     yield Problem("heavy tails, 4,000 x 20", lambda: clustered(4_000, 20, tails=True), {"k": 10})
+    yield Problem("spambase", named("spambase"), {"k": 10}, public=False)
     yield Problem("shuttle, 5,000 rows", named("shuttle", 5_000), {"k": 10}, public=False)
     yield Problem("fashion, 5,000 x 784", named("fashion_train20k", 5_000), {"k": 10}, public=False)
 

@@ -65,10 +65,6 @@ from fedkernel.strategies.vfedpca_base import VFedPCABase, pooled_kernel_mean
 from fedkernel.strategy import Tags
 
 
-RANDOM_SHARE = 0.01
-"""Length of a random vector beside each unit vector with which the exact search starts: costs at most a round."""
-
-
 def _centre_columns(columns: FloatArray) -> FloatArray:
     return np.asarray(columns - columns.mean(axis=0))
 
@@ -208,9 +204,9 @@ class VFedPCA(VFedPCABase):
         merge = self._merge(uploads)
         # without the vectors that fill it up if the clients' common rank is below k
         start = merge.vectors[:, merge.values != 0] if merge.values.any() else merge.vectors
-        # and with a random part, or a direction that leads at no single site may never come in
+        # and with a random part, or a direction that leads at no single site may never come in; costs at most a round
         rng = run.rng("start")
-        start = start + RANDOM_SHARE / math.sqrt(len(start)) * rng.standard_normal(start.shape)
+        start = start + 0.01 / math.sqrt(len(start)) * rng.standard_normal(start.shape)
         # Block Lanczos on the sum of the clients' matrices: one product per round
         choose, most, centred = self.n_components == "auto", self.most_components, None
         limits: dict[str, Any] = {"tol": run.tolerance(self.tol), "max_steps": self.most_rounds}
