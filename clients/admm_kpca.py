@@ -43,6 +43,7 @@ from fedkernel.numerics import (
     mean_value,
     normalised_gram,
     orthonormal_basis,
+    power_iteration,
 )
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import (
@@ -130,11 +131,14 @@ class RowLetters(Letters):
 class PenaltyBound(CarriesLetters, Reply):
     """Least penalty that assumption 2 allows the node, 1 float, and letters to the neighbours.
 
-    Reveals one number made of the eigenvalues of the node's kernel matrix; with the first component, for RBF and
-    Laplacian kernels, 1 float more: the mean kernel value between different rows of the node and its neighbours.
+    Reveals one number made of the eigenvalues of the node's kernel matrix; with the first component up to 2 floats more
+    of the node's and its neighbours' rows together: for RBF and Laplacian kernels the mean kernel value between
+    different rows, and if blocks are centred, `between`: the variance between the blocks' means, as a multiple of that
+    along the leading component of the centred rows.
     """
 
     bound: Annotated[float, Shape(), Within()]
+    between: Annotated[float | None, Shape(), Within()] = None
     kernel_mean: Annotated[float | None, Shape(), Within(-1 - ROUNDING, 1 + ROUNDING)] = None
 
 
@@ -310,7 +314,10 @@ class ADMMKPCAClient(PeerClient):
                 raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
         K = normalised_gram(kernel, cell.concatenated(tables))
         kernel_mean = mean_value(float(K.sum()), len(K), len(K)) if is_bounded(ask.kernel) else None
-        K = center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K
+        around, between = float(K.trace() / len(K) - K.mean()), None
+        if ask.center:
+            center_blocks(K, np.cumsum(cell.rows).tolist())
+            between = max(around - float(K.trace()) / len(K), 0.0) / _leading_variance(K)
         KernelBlocks(read_only(K)).save(self.memory)
         Components(np.empty((n := len(self.X), 0)), np.empty((n, 0))).save(self.memory)
         if ask.record:
@@ -318,7 +325,7 @@ class ADMMKPCAClient(PeerClient):
         started = self._start(largest=1.0)  # k(x, x) = 1, if it was so before
         spectrum = Spectrum.load(self.memory)
         FirstSpectrum(spectrum.values, spectrum.vectors).save(self.memory)
-        return started.model_copy(update={"kernel_mean": kernel_mean})
+        return started.model_copy(update={"kernel_mean": kernel_mean, "between": between})
 
     def share_direction(self, ask: ShareDirection) -> Letters:
         """Write the neighbours the projection of the direction that is to be removed."""
@@ -473,3 +480,10 @@ class ADMMKPCAClient(PeerClient):
         a = a - V @ ((V.T @ P) / values[:, None]) @ (P.T @ a)
         length = max(float(np.linalg.norm(np.sqrt(values) * (V.T @ a))), float(np.finfo(np.float64).tiny))
         replace(components, alpha=np.column_stack([components.alpha, a / length])).save(self.memory)
+
+
+def _leading_variance(K: FloatArray) -> float:
+    """Return the variance along the leading component of centred rows by their kernel matrix (N, N), roughly."""
+    start = K[:, [int(np.argmax(K.diagonal()))]]
+    largest = power_iteration(K.__matmul__, start, 10).values[0] if start.any() else 0.0
+    return max(float(largest), RESIDUAL_CUTOFF) / len(K)

@@ -17,7 +17,7 @@ Departures from the paper:
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -54,6 +54,9 @@ LARGE_ANGLE = 0.2
 MOST_LEFT = 0.1
 """Turn in radians still to come, by extrapolation, above which a component has a finding."""
 
+MOST_BETWEEN = 0.5
+"""Variance between neighbours' means above which the result has a finding, as a multiple of the first component's."""
+
 
 @value_object()
 class ADMMKPCA(ADMMKPCABase):
@@ -74,14 +77,15 @@ class ADMMKPCA(ADMMKPCABase):
       random features of them, for an RBF kernel by `frequencies` (see `FKKMeans`).
     - `noise`: standard deviation of normal noise on the exchanged data. A site with data of its own draws it from a
       secret, the same in all runs on the same rows; a simulated one anew in each run (`fedkernel.ground.noise_on`).
-    - `center`: centre every kernel block by its own means.
+    - `center`: centre every kernel block by its own means, as the paper does, which takes away how nodes' means differ.
     - `share_rows`: nodes may send their rows to their neighbours.
     - `record`: nodes keep their direction of every iteration of the first component.
 
     Costs: 2 rounds for the keys, 3 to start, 2 per iteration, 1 at the end; each further component 3 more and its
     iterations. To each neighbour l, a node j sends n_j d floats to start (or n_j n_features) and n_j more, and in an
     iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once. With
-    an RBF or Laplacian kernel each node sends it 1 float, for the finding on the width. Memory: a cell's rows squared.
+    an RBF or Laplacian kernel each node sends it 1 float, for the finding on the width, and with `center` 1 for that on
+    nodes that differ. Memory: a cell's rows squared.
 
     The history has component and t, and of the iteration before lagrangian (the nodes' sum) and turned (the largest
     angle).
@@ -170,7 +174,7 @@ class ADMMKPCA(ADMMKPCABase):
         down = on_edges * width + (more + 1) * (on_edges + M + edges + (3 * T - 2) * on_edges) + more * 3 * on_edges
         cell = max(rows + sum(n[peer] for peer in others) for others, rows in zip(peers, n, strict=True))
         memory = FLOAT * cell * ((4 if more else 3) * cell + 2 * width)
-        up += M if is_bounded(self.kernel) else 0
+        up += M * (is_bounded(self.kernel) + self.center)
         rounds = (more + 1) * (3 + 2 * T) + 1
         return key_agreement_forecast(peers) + Forecast(rounds, up, down, memory, "at most")
 
@@ -202,7 +206,7 @@ class ADMMKPCA(ADMMKPCABase):
         start = StartLocally(features=features, kernel=kernel, **self._local_start_fields())
         started = yield from mail.to_all(start)
         means = [reply.kernel_mean for reply in started if reply.kernel_mean is not None]
-        courses, findings = [], list[str]()
+        courses, findings = [], list(_lost_between([reply.between for reply in started if reply.between is not None]))
         for component in range(1, self.n_components + 1):
             if component > 1:
                 # The last component is taken off, and the local solutions of the rest are the start
@@ -258,6 +262,15 @@ class ADMMKPCA(ADMMKPCABase):
             if not without and _unsettled(turns, self.iterations - t):
                 without = t + 1
         return lagrangians, without, turns
+
+
+def _lost_between(ratios: Sequence[float]) -> Iterator[str]:
+    """Yield a finding if the variance between nodes' means, which centring takes away, is a component's."""
+    if ratios and (ratio := float(np.mean(ratios))) > MOST_BETWEEN:
+        yield (
+            f"the variance between neighbours' means is {ratio:.2g} times that along the first component, and "
+            "center = true takes it away: components may be far from those of all rows; center = false keeps it"
+        )
 
 
 def _turn_left(turns: Sequence[float]) -> float:

@@ -5,7 +5,8 @@ import pytest
 import scipy.stats
 from grids import in_turn
 from networks import admm, digits, judged, spread, unbalanced_digits
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
+from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, InputError, Linear, Polynomial, ProtocolError
 from fedkernel.clients.admm_kpca import ADMMKPCAClient, ShareRows
@@ -77,6 +78,15 @@ def test_directions_that_still_turn_are_a_finding():
     ]
     for turns, left in [([0.4, 0.2, 0.1, 0.05], 0.05), ([0.1], 0.1), ([0.3, 0.0], 0.0), ([0.1, 0.2], np.pi / 2)]:
         assert admm_kpca._turn_left(turns) == pytest.approx(left)
+
+
+def test_nodes_that_differ_are_a_finding_since_centring_takes_the_difference_away():
+    X = StandardScaler().fit_transform(load_iris().data)
+    by_kind, mixed = np.arange(len(X)), np.random.default_rng(0).permutation(len(X))
+    for order, center, is_told in ((by_kind, True, True), (by_kind, False, False), (mixed, True, False)):
+        result = admm(center=center, iterations=60).fit(np.array_split(X[order], 4), reference="central")
+        assert any("the variance between neighbours' means" in finding for finding in result.findings) == is_told
+        assert (result.metrics["similarity"] < 0.3) == is_told
 
 
 @pytest.mark.parametrize(
