@@ -252,7 +252,7 @@ class KeepComponents(Request[Done]):
     """Request to store the components at the node: coefficients of unit length in feature space, (n_j, k)."""
 
 
-class KeptVariance(Summed):
+class NodeVariance(Summed):
     """Squared length of the node's rows and of their projections on its components: 2 floats.
 
     Reveals the total squared length of the node's rows in feature space, and of their projections.
@@ -262,17 +262,17 @@ class KeptVariance(Summed):
     total: Annotated[float, Shape(), Within()]
 
 
-class MeasureKept(Request[KeptVariance]):
+class MeasureNodeVariance(Request[NodeVariance]):
     """Request for the squared length of the node's own rows that its components keep."""
 
     once: ClassVar = True
 
-    def check_reply(self, reply: KeptVariance) -> None:
+    def check_reply(self, reply: NodeVariance) -> None:
         """Check also that captured <= total."""
         super().check_reply(reply)
         check_share(np.array([reply.captured]), reply.total, reply.rounding)
 
-    def check_table(self, reply: KeptVariance, sizes: Mapping[str, int]) -> None:
+    def check_table(self, reply: NodeVariance, sizes: Mapping[str, int]) -> None:
         """Check also that the total is at most the number of rows."""
         super().check_table(reply, sizes)
         if reply.total > (1 + reply.rounding) * sizes["n_m"]:
@@ -288,7 +288,7 @@ class ADMMKPCAClient(PeerClient):
 
     answers = (
         *(PublishKeys, TakeKeys, ShareRows, StartLocally, ShareDirection, StartNextComponent),
-        *(CompareStarts, UpdateConsensus, UpdateDirection, KeepComponents, MeasureKept),
+        *(CompareStarts, UpdateConsensus, UpdateDirection, KeepComponents, MeasureNodeVariance),
     )
 
     def share_rows(self, ask: ShareRows) -> RowLetters:
@@ -418,13 +418,13 @@ class ADMMKPCAClient(PeerClient):
             self.outputs["iterates"] = Iterates.load(self.memory).a
         return Done()
 
-    def measure_kept(self, ask: MeasureKept) -> KeptVariance:
+    def measure_node_variance(self, ask: MeasureNodeVariance) -> NodeVariance:
         """Project the node's original rows on the span of its components."""
         spectrum, alpha = FirstSpectrum.load(self.memory), Components.load(self.memory).alpha
         # phi(X) = U diag(sqrt(values)) V^T for some orthonormal U, in whose coordinates the components are these
         basis = orthonormal_basis(np.sqrt(spectrum.values)[:, None] * (spectrum.vectors.T @ alpha))
         captured = float((np.square(basis) * spectrum.values[:, None]).sum())
-        return KeptVariance(captured=captured, total=float(spectrum.values.sum()))
+        return NodeVariance(captured=captured, total=float(spectrum.values.sum()))
 
     def _exchanged_rows(self, ask: NeighbourDataRequest[ReplyT]) -> FloatArray:
         """Return the node's rows or features as its neighbours receive them, the same at every call."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkernel.clients.admm_kpca import INVERSE_CUTOFF, CompareStarts, MeasureKept
+from fedkernel.clients.admm_kpca import INVERSE_CUTOFF, CompareStarts, MeasureNodeVariance
 from fedkernel.data import check_matrix
 from fedkernel.ground import FloatArray, InputError, ProtocolError
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, kept_variance, normalised_kernel_pca
@@ -50,12 +50,12 @@ class ADMMKPCABase(KernelStrategy[PeerComponents]):
 
         The rows are normalised, centred in feature space if the method centres, and have their noise.
         """
-        variances = yield from to_sum(MeasureKept())
+        variances = yield from to_sum(MeasureNodeVariance())
         return kept_variance(variances.captured, variances.total, run.rows)
 
     def evaluation_plan(self) -> Plan:
         """Return the plan of `evaluation`: one request."""
-        return (once(MeasureKept),)
+        return (once(MeasureNodeVariance),)
 
     def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
         """Return a node's components as a model, for projecting new rows there.
