@@ -136,7 +136,7 @@ def to_each(requests: Mapping[int, Request[ReplyT]], **values: float) -> Protoco
 
 
 def to_sum(requests: Request[SummedT] | Mapping[int, Request[SummedT]], **values: float) -> Protocol[SummedT]:
-    """Send a request to all clients, or one to each of some. Return the sum; nothing else sees the replies."""
+    """Send a request to all clients, or one to each of some. Return the sum: the protocol never sees a single reply."""
     if isinstance(requests, Mapping):
         requests = dict(sorted(requests.items()))
     round_ = Round(requests, values, summed=True)
