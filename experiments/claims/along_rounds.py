@@ -1,4 +1,4 @@
-"""Criteria of ``[[claim]]`` tables about values by outer iteration, for every seed or over the seeds."""
+"""Criteria of ``[[claim]]`` tables about values along the outer iterations, for each seed or over the seeds."""
 
 import itertools
 import math
