@@ -147,7 +147,7 @@ class DrawnLandmarkStrategy(LandmarkStrategy):
         return Allotment(number, most, (few,))
 
     def budget(self, cohort: Sequence[Member]) -> int:
-        """Return how many floats may be uploaded: those of the whole table, less those for computing a kernel width."""
+        """Return the most floats to upload: those of the whole table, less those for computing a kernel width."""
         return pooled_floats(cohort, self.partition) - sum(member.columns + 1 for member in cohort)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:

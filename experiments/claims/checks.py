@@ -28,7 +28,7 @@ Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
 
 
 class Value(ClaimCriteria):
-    """Criterion on a figure of a method's runs, mean over seeds.
+    """Criterion on a figure of a method's runs, averaged over seeds.
 
     - `metric`: name of the figure.
     - `of`: name of the method.
@@ -56,7 +56,7 @@ class Value(ClaimCriteria):
 
 
 class Comparison(ClaimCriteria):
-    """Criterion on the ratio or difference of two methods' figures with the same seed, mean over seeds.
+    """Criterion on the ratio or difference of two methods' figures with the same seed, averaged over seeds.
 
     - `metric`: name of the figures.
     - `of`: name of the method that is divided by `to`, or from which `to` is subtracted; several only with `at`.
