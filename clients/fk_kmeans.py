@@ -96,7 +96,7 @@ class IterationRequest(FeatureRequest[ReplyT], Generic[ReplyT]):
         return super().memory_floats(rows, columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def rows_are_converted(self, rows: int, columns: int) -> bool:
-        """Return whether the table is small enough to cache in float32. If not, each block is converted each time."""
+        """Return whether rows are converted to float32 once, and cached. Larger tables are converted block by block."""
         return self.precision == "float32" and 4 * rows * columns <= MOST_CACHED_BYTES
 
 
