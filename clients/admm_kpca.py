@@ -96,7 +96,7 @@ class Features(Letter):
 
 
 class Estimate(Letter):
-    """Sender's direction coefficients and, in iterations, its multipliers for the receiver's z: n floats each.
+    """Coefficients of the sender's direction, n floats. In iterations also n multipliers for the receiver's vector z.
 
     Reveals the coefficients of the sender's direction, a combination of rows that the receiver knows.
     """
@@ -129,7 +129,7 @@ class RowLetters(Letters):
 
 
 class PenaltyBound(CarriesLetters, Reply):
-    """Least penalty that assumption 2 allows the node, 1 float, and letters to the neighbours.
+    """Least penalty that the paper's assumption 2 allows at the node (1 float), and letters to the neighbours.
 
     Reveals one number made of the eigenvalues of the node's kernel matrix; with the first component up to 2 floats more
     of the node's and its neighbours' rows together: for RBF and Laplacian kernels the mean kernel value between
@@ -143,7 +143,7 @@ class PenaltyBound(CarriesLetters, Reply):
 
 
 class Likeness(Reply):
-    """Cosines in feature space between the node's start and each neighbour's, in the neighbours' order.
+    """Cosines in feature space between the node's starting direction and each neighbour's, ordered by neighbour.
 
     Reveals just the cosine of the node's start with each neighbour's, between -1 and 1, one for every edge of the node.
     """
@@ -152,7 +152,7 @@ class Likeness(Reply):
 
 
 class Progress(CarriesLetters, Reply):
-    """Node's part of the augmented Lagrangian, the angle that its direction has turned by, and letters.
+    """Node's part of the augmented Lagrangian, the turning angle of the node's direction, and letters.
 
     Reveals the node's part of the augmented Lagrangian and this angle, 2 floats, which sum its rows up.
     """
@@ -207,13 +207,13 @@ class StartLocally(StartRequest, NeighbourDataRequest[PenaltyBound]):
 
 
 class ShareDirection(CarriesLetters, Request[Letters]):
-    """Request to write each neighbour the unit consensus vector's projection, on the node's own rows."""
+    """Request to project the unit consensus vector on the node's own rows, and write this to each neighbour."""
 
     posts: ClassVar = (Projection,)
 
 
 class StartNextComponent(StartRequest):
-    """Request to remove the component with the delivered projections from the kernel blocks, and start again."""
+    """Request to remove the last component from the kernel blocks by the delivered projections, and start again."""
 
 
 class CompareStarts(CarriesLetters, Request[Likeness]):
@@ -221,7 +221,7 @@ class CompareStarts(CarriesLetters, Request[Likeness]):
 
 
 class PenalisedRequest(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
-    """Base of an iteration's requests: penalties rho of the constraints on the node's own and the neighbours' z."""
+    """Base of an iteration's requests, with the penalties rho of constraints on the node's own and neighbours' z."""
 
     rho_self: Annotated[float, Field(gt=0)]
     rho_peers: Annotated[float, Field(gt=0)]
@@ -438,7 +438,7 @@ class ADMMKPCAClient(PeerClient):
         return rows
 
     def _start(self, largest: float) -> PenaltyBound:
-        """Start from the local solution with zero multipliers; `largest` is K_j's before any component."""
+        """Start from the local solution with zero multipliers. `largest`: scale of K_j before any removal."""
         cell = Cell.load(self.memory)
         own = cell.row_slices[self.client]
         K = KernelBlocks.load(self.memory).K[own, own]
@@ -465,7 +465,7 @@ class ADMMKPCAClient(PeerClient):
     def _consensus(
         self, cell: Cell, directions: FloatArray, multipliers: FloatArray, rho: FloatArray
     ) -> tuple[FloatArray, float]:
-        """Return z's projection on all rows of the cell, not scaled yet, and its length (equation 10)."""
+        """Return the projection of the unscaled z on all rows of the cell, and the length of z (equation 10)."""
         c = (multipliers + np.repeat(rho, cell.rows) * directions) / rho.sum()
         values = KernelBlocks.load(self.memory).K @ c
         return values, max(float(c @ values), 0.0) ** 0.5
@@ -483,7 +483,7 @@ class ADMMKPCAClient(PeerClient):
 
 
 def _leading_variance(K: FloatArray) -> float:
-    """Return the variance along the leading component of centred rows by their kernel matrix (N, N), roughly."""
+    """Estimate the variance along the leading component of centred rows from their kernel matrix (N, N)."""
     start = K[:, [int(np.argmax(K.diagonal()))]]
     largest = power_iteration(K.__matmul__, start, 10).values[0] if start.any() else 0.0
     return max(float(largest), RESIDUAL_CUTOFF) / len(K)

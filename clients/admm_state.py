@@ -17,19 +17,19 @@ from fedkernel.protocol import State
 
 @dataclass(frozen=True)
 class Cell(State):
-    """Cell O_j of the node and its neighbours: their numbers, in order, and numbers of rows, both (p + 1,)."""
+    """Cell O_j: the node and its p neighbours. Client numbers, ascending, and numbers of rows, both (p + 1,)."""
 
     members: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
 
     @cached_property
     def row_slices(self) -> Mapping[int, slice]:
-        """Slice of each member's rows in the cell's concatenated rows, in the order of the members."""
+        """Slice of each member's rows in the cell's concatenated rows, by member, in `members`' order."""
         bounds = pairwise([0, *np.cumsum(self.rows).tolist()])
         return {member: slice(*ends) for member, ends in zip(self.members.tolist(), bounds, strict=True)}
 
     def concatenated(self, vectors: Mapping[int, FloatArray]) -> FloatArray:
-        """Concatenate the members' vectors, each with a number for each row."""
+        """Concatenate the members' vectors. Each has one entry per row of the member."""
         for member, part in self.row_slices.items():
             if (size := len(vectors[member])) != (rows := part.stop - part.start):
                 raise ProtocolError(f"client {member} sent a vector of {size} entries, but has {rows} rows")
@@ -38,7 +38,7 @@ class Cell(State):
 
 @dataclass(frozen=True)
 class KernelBlocks(State):
-    """Kernel blocks K_lm of all l and m in the cell, (N_j, N_j), without the components found before."""
+    """Kernel blocks K_lm between all members l and m of the cell, (N_j, N_j). Components found before are removed."""
 
     K: FloatArray
 
@@ -130,6 +130,6 @@ def lagrangian(spectrum: Spectrum, b: FloatArray, G: FloatArray, Z: FloatArray, 
 
 
 def angle(x: FloatArray, y: FloatArray) -> float:
-    """Return the angle between two lines, whatever the vectors' signs; 0 if a vector is zero."""
+    """Return the angle between the lines along two vectors, or 0 if a vector is zero."""
     lengths = float(np.linalg.norm(x) * np.linalg.norm(y))
     return float(np.arccos(min(abs(float(x @ y)) / lengths, 1.0))) if lengths else 0.0

@@ -1,4 +1,4 @@
-"""Sums of a site's rows, or of their coordinates, by their nearest centre: requests, replies and the sums themselves.
+"""Sums over the rows, or embedded rows, of a site that are nearest to each centre, with requests and replies.
 
 Departure from Lloyd's algorithm: a site's rows move from centre to centre in groups of neighbours, each of at least
 `least` rows, which depend on its table alone. Sums by cells of single rows would show a row by two rounds between which
@@ -57,13 +57,13 @@ CellsT = TypeVar("CellsT", bound=CellSums)
 
 
 class CellRequest(Request[CellsT], Generic[CellsT]):
-    """Base of requests for sums by the nearest centre, in groups of at least `least` rows."""
+    """Base of requests for sums over the rows nearest to each centre. Groups of at least `least` rows stay together."""
 
     centers: Annotated[FloatArray, Shape("c", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
     least: Least = LEAST_ROWS
 
     def sensitivity(self, radius: float) -> Mapping[str, float]:
-        """Return the bounds of a row, which is in one cell; costs are left out: their bound is large."""
+        """Return bounds of one row's contribution to the sums. Costs are left out, since their bound is large."""
         return {"sums": radius, "counts": 1.0, "costs": 0.0}
 
     def check_reply(self, reply: CellsT) -> None:
@@ -82,32 +82,32 @@ class CellRequest(Request[CellsT], Generic[CellsT]):
 
 
 class SumCells(CellRequest[CellSums]):
-    """Request for the sums of the rows that are nearest to each centre, in groups of at least `least`."""
+    """Request for the sums of the rows nearest to each centre. Groups of at least `least` rows stay together."""
 
 
 class SumEmbeddedCells(CellRequest[EmbeddedCellSums]):
-    """Request for the sums of the embedded rows that are nearest to each centre, in groups of at least `least`."""
+    """Request for the sums of the embedded rows nearest to each centre. Groups of at least `least` stay together."""
 
     centers: Annotated[FloatArray, Shape("c", "s"), Within(-MAX_ENTRY, MAX_ENTRY)]
 
     def sensitivity(self, radius: float) -> Mapping[str, float]:
-        """Return the bounds of an embedded row, which is shortened to length 1, whatever the row's own."""
+        """Return bounds of one embedded row's contribution. It is shortened to length 1, whatever `radius` is."""
         return super().sensitivity(1.0)
 
 
 class CellClient(KernelClient):
-    """Base of clients that sum by cells; cached, and computed again if lost: the groups, some 2 n_m floats."""
+    """Base of clients that sum rows by nearest centre. Groups, some 2 n_m floats, are cached, and made anew if lost."""
 
     def _least_embedded(self, least: int, dimensions: int) -> int:
-        """Return the fewest rows of a group with twice as many entries as its mean has coordinates, or `least`."""
+        """Return the group size, `least` or more, with twice as many entries as the group's mean has coordinates."""
         return max(least, math.ceil(dimensions * len(self.X) / (TABLE_SHARE * self.own_entries())))
 
     def _least_rows(self, least: int) -> int:
-        """Return the fewest rows of a group: those asked for, or the site's own limit if that is higher."""
+        """Return the smallest group size: the requested one, or the site's own limit if that is higher."""
         return least if self.guards is None else max(least, self.guards.cell_rows)
 
     def _group_means(self, least: int, rows_of: Callable[[slice], Rows]) -> tuple[Rows, npt.NDArray[np.int64]]:
-        """Return the means of rows, or of their coordinates, over groups, and the groups' numbers of rows."""
+        """Return each group's mean of rows, or of embedded rows, and each group's number of rows."""
         least = self._least_rows(least)
 
         def make() -> list[tuple[slice, sparse.csr_array]]:
@@ -137,7 +137,7 @@ def sum_groups(centers: FloatArray, means: Rows, sizes: npt.NDArray[np.int64]) -
 
 
 def sum_single_rows(centers: FloatArray, blocks: Iterable[Rows]) -> dict[str, FloatArray]:
-    """Return the fields of `CellSums` for single rows, which have no part of another row, as groups have; costs 0."""
+    """Return the fields of `CellSums` with each row assigned alone. No row affects another's part; costs are 0."""
     sums, counts = np.zeros_like(centers), np.zeros(len(centers))
     for block in blocks:
         labels = nearest(points := dense(block), centers, alone=True)
@@ -147,7 +147,7 @@ def sum_single_rows(centers: FloatArray, blocks: Iterable[Rows]) -> dict[str, Fl
 
 
 def check_columns(centers: FloatArray, columns: int) -> None:
-    """Raise ProtocolError unless centres have as many columns as the rows that they are to be nearest to."""
+    """Raise ProtocolError unless the centres have as many columns as the rows to be assigned."""
     if centers.shape[1] != columns:
         raise ProtocolError(f"centers have {centers.shape[1]} columns, but the site's rows have {columns}")
 
@@ -158,7 +158,7 @@ def dense(rows: Rows) -> FloatArray:
 
 
 def nearest(points: FloatArray, centers: FloatArray, *, alone: bool = False) -> npt.NDArray[np.int64]:
-    """Return the number of each point's nearest centre, (g,); `alone`: to the last bit, whatever the other points."""
+    """Return the index of each point's nearest centre, (g,). `alone`: other points do not change even a last bit."""
     # or distances that are small beside the points' own lengths would be lost to rounding
     C = centers - (middle := centers.mean(axis=0))
     away = points - middle

@@ -97,7 +97,7 @@ class FindLocalCenters(Request[LocalCenters]):
 
 
 class CentroidKPCAClient(LandmarkClient, CellClient):
-    """Client of centroid kernel PCA, for a table of any kind, a block at a time.
+    """Client of centroid kernel PCA. It reads a table of any kind, a block of rows at a time.
 
     Memory between rounds: the landmarks. Cached, and computed again if lost: the groups' means, some n_m d / 7 floats.
     """
@@ -138,6 +138,6 @@ class CentroidKPCAClient(LandmarkClient, CellClient):
         return LocalCenters(centers=centers, counts=np.maximum(counts - counts % step, step))
 
     def _mean_rows(self, least: int) -> tuple[Rows, npt.NDArray[np.int64]]:
-        """Return the means of groups of the rows, and the groups' numbers of rows; cached."""
+        """Return the means of the groups of rows, and each group's number of rows, from a cache."""
         name = f"means of groups of {self._least_rows(least)} rows"
         return self.cached(name, lambda: self._group_means(least, self._own_rows))

@@ -1,4 +1,4 @@
-"""Client of disKPCA: scores and sends raw rows of a site, which become landmarks, with all requests and replies.
+"""Client of disKPCA, with all requests and replies. It scores a site's rows, and sends some raw ones as landmarks.
 
 Source: the paper of `fedkernel.strategies.diskpca`, algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
 
@@ -42,7 +42,7 @@ class MultiplyPoints(Request[Products]):
 
 
 class SketchPoints(SketchRequest):
-    """Request for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
+    """Request for the embedded rows E_m^T (t, n_m), sketched to p columns. With under 2 p rows, products are sent."""
 
     setting: ClassVar = "point_sketch_size"
     embedding: SubspaceEmbedding
@@ -59,7 +59,7 @@ class Total(Reply):
 
 
 class ScoreRows(Request[Total]):
-    """Request for the sum of the leverage scores, the squared lengths of E_m Z^-1, with the map Z^-1 (t, r)."""
+    """Request for the sum of the rows' leverage scores: the squared lengths of E_m Z^-1's rows, Z^-1 being (t, r)."""
 
     whitening: Annotated[FloatArray, Shape("t", "r", empty=True)]
 
@@ -69,7 +69,7 @@ class MeasureDistances(LandmarkRequest[Total]):
 
 
 class DrawnRows(CarriesRows, Reply):
-    """Drawn rows of the site's table, unchanged, each once: d floats a row, or its entries not zero.
+    """Drawn rows of the site's table, unchanged and distinct: d floats a row, or a sparse row's nonzero entries.
 
     Reveals the drawn rows, to the coordinator and to every other site: the method has no other form.
     """
@@ -94,7 +94,7 @@ class DrawRequest(Request[ReplyT], Generic[ReplyT]):
 
 
 class DrawByLeverage(DrawRequest[DrawnRows]):
-    """Request for different rows, drawn in proportion to their leverage scores; fewer if fewer have a score."""
+    """Request for distinct rows, drawn in proportion to their leverage scores. Fewer are sent if fewer have a score."""
 
     embedding: SubspaceEmbedding
     precision: Precision
@@ -114,7 +114,7 @@ class DrawUniformly(DrawRequest[DrawnRows]):
 
 @dataclass(frozen=True)
 class BlockProducts(State):
-    """Packed products of the embedded rows of each block, (b, t (t + 1) / 2)."""
+    """Packed products E^T E of the embedded rows in each of b blocks, (b, t (t + 1) / 2)."""
 
     upper: FloatArray
 
@@ -146,7 +146,7 @@ LOW_RANK_REQUESTS: Answers = (
 
 
 class DisKPCAClient(LandmarkClient):
-    """Client of disKPCA for a table read a block at a time: in memory, memory-mapped, from a file, sparse, generated.
+    """Client of disKPCA. A table in memory, memory-mapped, from a file, sparse or generated is read a block at a time.
 
     Memory between rounds: the landmarks, and t (t + 1) / 2 + 1 floats per block of 2048 rows, at t = 50 0.6 a row.
     """
@@ -175,7 +175,7 @@ class DisKPCAClient(LandmarkClient):
         return sketch
 
     def score_rows(self, ask: ScoreRows) -> Total:
-        """Compute the leverage scores' sums over blocks from the blocks' products; reply with their total."""
+        """Sum the leverage scores of each block, from the block's products, and reply with the total."""
         products = BlockProducts.load(self.memory).upper
         M = ask.whitening @ ask.whitening.T
         if len(M) * (len(M) + 1) // 2 != products.shape[1]:
@@ -220,7 +220,7 @@ class DisKPCAClient(LandmarkClient):
     def _draw_positions(
         self, by: str, sums: FloatArray, samples: int, weigh: Callable[[Rows], FloatArray], precision: Precision
     ) -> Positions:
-        """Draw different row positions with probabilities by weight; `sums` are the blocks' total weights."""
+        """Draw distinct row positions in proportion to the rows' weights. `sums`: each block's total weight."""
         blocks = list(row_blocks(len(self.X)))
 
         def weights(number: int) -> FloatArray:
@@ -231,12 +231,12 @@ class DisKPCAClient(LandmarkClient):
         return np.concatenate([np.empty(0, dtype=np.int64), *positions])
 
     def _reveal_rows(self, positions: Positions) -> DrawnRows:
-        """Return rows as the reply, and store their positions: the coordinator need not send them back."""
+        """Return rows as the reply, and store their positions, so that the coordinator need not send the rows back."""
         DrawnPositions(positions).save(self.memory)
         return DrawnRows(**CarriesRows.of(self.X.take(positions)))
 
     def _distances(self, kernel: Kernel, precision: Precision, tol: float) -> Callable[[Rows], FloatArray]:
-        """Return a function that computes rows' squared distances to the landmarks' span, (n, d) to (n,)."""
+        """Return a function from rows (n, d) to their squared distances (n,) from the landmarks' span."""
         P = self._landmarks()
         K = kernel.gram(P)
         basis = whitening(K, tol).astype(precision)

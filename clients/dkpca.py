@@ -36,7 +36,7 @@ from fedkernel.protocol import (
 
 
 class LocalSpectrum(Reply):
-    """Leading eigenpairs of the site's part of the kernel matrix: D_m (N + 1) floats, and one more if asked.
+    """Leading eigenpairs of the site's part of the kernel matrix: D_m (N + 1) floats, or one more on request.
 
     Reveals the site's similarities between all pairs of rows, as exactly as D_m eigenpairs can. A reader with a few
     rows of the table can rebuild the others from it: with an RBF kernel up to the error of the truncation, with a
@@ -50,7 +50,7 @@ class LocalSpectrum(Reply):
 
 
 class LocalProducts(Reply):
-    """Leading eigenpairs of the inner products of the site's rows, less their mean: D_m (N + 1) floats.
+    """Leading eigenpairs of the inner products between the site's centred rows: D_m (N + 1) floats.
 
     Reveals the distances between all pairs of rows, whatever the kernel, as a linear kernel's eigenpairs would. If the
     site has no more columns than D_m, a reader with d_m + 1 rows of the table can compute all others exactly.
@@ -80,7 +80,7 @@ class EigenpairsRequest(Request[ReplyT], Generic[ReplyT]):
 
 
 class FindLocalEigenpairs(EigenpairsRequest[LocalSpectrum]):
-    """Request for the leading eigenpairs of the site's kernel matrix part; `omitted`: for the next eigenvalue, too."""
+    """Request for leading eigenpairs of the site's part of the kernel matrix. `omitted`: also the next eigenvalue."""
 
     kernel: Kernel
     omitted: bool = False
@@ -104,7 +104,7 @@ class FindLocalEigenpairs(EigenpairsRequest[LocalSpectrum]):
 
 
 class FindLocalProducts(EigenpairsRequest[LocalProducts]):
-    """Request for the leading eigenpairs of X_m X_m^T, columns centred: the distances for a kernel of any width.
+    """Request for the leading eigenpairs of X_m X_m^T, X_m centred. They give the distances for a kernel of any width.
 
     It names its kernel for a site's policy, which allows this request if it allows linear kernels.
     """
@@ -182,7 +182,7 @@ class DKPCAClient(NewRowsClient):
     X: FloatArray
 
     def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
-        """Solve the local eigenproblem (algorithm 1, step 1), and once more for a requested omitted eigenvalue.
+        """Solve the local eigenproblem (algorithm 1, step 1), and once more if the omitted eigenvalue is requested.
 
         Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one (N, N)
         array for the others, and a copy of it if LAPACK solves: see `leading_eigenpairs`.
@@ -197,7 +197,7 @@ class DKPCAClient(NewRowsClient):
         return LocalSpectrum(vectors=pairs.vectors, values=pairs.values, omitted=omitted)
 
     def find_local_products(self, ask: FindLocalProducts) -> LocalProducts:
-        """Solve the eigenproblem of X_m X_m^T in (N, d_m) memory, columns centred, which changes no distance."""
+        """Solve the eigenproblem of X_m X_m^T in (N, d_m) memory. X_m is centred first, which changes no distance."""
         pairs = self._solve(ask, _Problem.of_products(self.X - self.X.mean(axis=0)))
         return LocalProducts(vectors=pairs.vectors, values=pairs.values)
 
@@ -209,7 +209,7 @@ class DKPCAClient(NewRowsClient):
         return problem.leading(min(ask.n_components or 1, problem.rank))
 
     def project_new_rows(self, ask: ProjectNewRows) -> Projections:
-        """Apply the site's share of a linear kernel to the learned vectors, without forming (n_new, N)."""
+        """Apply the site's share of a linear kernel to the learned vectors, without forming the (n_new, N) array."""
         return Projections(products=self._new_rows() @ (self.X.T @ ask.vectors))
 
     def compute_kernel_rows(self, ask: ComputeKernelRows) -> KernelRows:
@@ -223,7 +223,7 @@ class DKPCAClient(NewRowsClient):
 
 
 class _Problem(NamedTuple):
-    """Eigenproblem of a site: solver of k leading pairs, solver of pairs above a share, and the rank."""
+    """Eigenproblem of a site: solvers for k leading pairs and for all above a share of the largest, and rank."""
 
     leading: Callable[[int], Eigenpairs]
     above: Callable[[float], Eigenpairs]
@@ -235,6 +235,6 @@ class _Problem(NamedTuple):
         return cls(partial(leading_eigenpairs_of_factor, X), partial(eigenpairs_of_factor_above, X), min(X.shape))
 
     def after(self, pairs: Eigenpairs) -> float:
-        """Return the eigenvalue after the given leading ones, limited to the range from 0 to the last of these."""
+        """Return the next eigenvalue after the given ones, clipped to lie between 0 and the last of them."""
         size, last = pairs.values.size, max(float(pairs.values[-1]), 0.0)
         return min(max(float(self.leading(size + 1).values[size]), 0.0), last) if size < self.rank else 0.0

@@ -50,7 +50,7 @@ FLOAT32_ROWS = 256
 
 
 def relative_rounding(precision: Precision) -> float:
-    """Return the relative rounding error of sums of products of features, as a share of their terms.
+    """Return the rounding error of sums of products of features, as a share of the summed terms.
 
     For float32: a sum of `FLOAT32_ROWS` terms, in whatever order, loses at most `FLOAT32_ROWS` times the unit roundoff
     of 6e-8, and as much again is more than the error of cosines. A repeated row, with all roundings alike, gave 1e-6,
@@ -60,20 +60,20 @@ def relative_rounding(precision: Precision) -> float:
 
 
 class FeatureRequest(Request[ReplyT], Generic[ReplyT]):
-    """Base of iteration t's requests: its random features and the features' ``precision``; sums are in float64."""
+    """Base of iteration t's requests, with its random features and their ``precision``. Sums are in float64."""
 
     features: RandomFeatures
     t: Count
     precision: Precision = "float64"
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Return the floats of memory for an answer: frequencies, a block of rows' features, and all if cached."""
+        """Return the memory for an answer, in floats: frequencies, a block's features and, if cached, all features."""
         lasting_rows = rows if self.features_are_kept(rows) else 0
         entries = self.features.n_features * (min(rows, BLOCK_ROWS) + lasting_rows)
         return self.features.memory_floats(columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def features_are_kept(self, rows: int) -> bool:
-        """Return whether so many rows' features are small enough to be cached at the site."""
+        """Return whether the features of `rows` rows are small enough to be cached at the site."""
         return np.dtype(self.precision).itemsize * rows * self.features.n_features <= MOST_CACHED_BYTES
 
     def feature_key(self, t: int) -> str:
@@ -91,17 +91,17 @@ class IterationRequest(FeatureRequest[ReplyT], Generic[ReplyT]):
     map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Return the floats of memory for an answer, including converted rows."""
+        """Return the memory for an answer, in floats, including converted rows."""
         entries = rows * columns if self.rows_are_converted(rows, columns) else 0
         return super().memory_floats(rows, columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def rows_are_converted(self, rows: int, columns: int) -> bool:
-        """Return whether the rows are small enough to be cached in float32; else each block is converted each time."""
+        """Return whether rows are converted to float32 once, and cached. Larger tables are converted block by block."""
         return self.precision == "float32" and 4 * rows * columns <= MOST_CACHED_BYTES
 
 
 class PackedGram(Summed):
-    """Upper triangle of the products of the site's columns, row after row: (D + r)(D + r + 1) / 2 floats.
+    """Upper triangle, row by row, of the columns' Gram matrix: (D + r)(D + r + 1) / 2 floats.
 
     Reveals sums over the site's rows of products of random features, of new ones in every iteration. No linear algebra
     gives the rows back (the paper's theorem 4), but a non-linear search does, up to their order, also from the sums of
@@ -126,7 +126,7 @@ class MultiplyColumns(IterationRequest[PackedGram]):
         return {"upper": D * math.sqrt(1 / 2 + 1 / D)}
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Return the floats of memory for an answer, including the features' products."""
+        """Return the memory for an answer, in floats, including the features' products."""
         return super().memory_floats(rows, columns) + self.features.n_features**2
 
     def check_reply(self, reply: PackedGram) -> None:
@@ -153,7 +153,7 @@ class MultiplyColumns(IterationRequest[PackedGram]):
 
 
 class GramProduct(Summed):
-    """Products of the site's columns, times a vector: D + r floats.
+    """Gram matrix of the site's columns, times a vector: D + r floats.
 
     Reveals what a `PackedGram` reveals, after D + r independent vectors.
     """
@@ -208,7 +208,7 @@ class SumFeatures(FeatureRequest[FeatureSums]):
 
 
 def check_combined(name: str, combined: FloatArray, weights: FloatArray, slack: float) -> None:
-    """Raise ValueError if numbers are too large for combinations of features, at most sqrt(2), with such weights."""
+    """Raise ValueError if numbers are too large for such weighted sums of features. A feature is at most sqrt(2)."""
     most = (1 + slack) * 2**0.5 * float(np.abs(weights).sum())
     if (largest := float(np.abs(combined).max())) > most:
         raise ValueError(
@@ -246,7 +246,7 @@ class EmbedRows(IterationRequest[Done]):
 
 
 class TakeEmbedding(Request[Done]):
-    """Request to store the coordinates of the site's own rows, which without CEM the coordinator has computed."""
+    """Request to store the coordinates of the site's rows. Without CEM, the coordinator has computed them."""
 
     embedding: Annotated[FloatArray, Shape("n_m", "s")]
 
@@ -260,7 +260,7 @@ class Columns(State):
 
 @dataclass(frozen=True)
 class DrawnFeatures(State):
-    """Cache of random features A_t[m], (n_m, D), if they are small enough, with the draw's key."""
+    """Cache of random features A_t[m] (n_m, D) and the draw's key, if the features are small enough."""
 
     is_cache: ClassVar = True
     A: FloatArray
@@ -296,7 +296,7 @@ class FKKMeansClient(KMeansClient):
         return PackedGram(upper=pack_symmetric(self._column_products(ask)))
 
     def multiply_gram(self, ask: MultiplyGram) -> GramProduct:
-        """Multiply a vector by the columns' products, which the iteration's first request computes."""
+        """Multiply a vector by the columns' Gram matrix. The iteration's first request computes this matrix."""
         if ask.map is not None or (ask.t == 1 and not ColumnProducts.known(self.memory)):
             ColumnProducts(self._column_products(ask)).save(self.memory)
         G = ColumnProducts.load(self.memory).G
@@ -340,7 +340,7 @@ class FKKMeansClient(KMeansClient):
         return Done()
 
     def _single_features(self, ask: FeatureRequest[ReplyT], t: int) -> FloatArray:
-        """Return random features (n_m, D) of a first draw, with noise on their sums: of each row by itself, bounded."""
+        """Return the first draw's random features (n_m, D) for noisy sums. Each row is computed alone, and bounded."""
         if t != 1:
             raise ProtocolError(f"t = {ask.t}, but with noise there is one draw of features")
         features = ask.features.map(self.X.shape[1], t, ask.precision)
@@ -348,7 +348,7 @@ class FKKMeansClient(KMeansClient):
         return np.asarray(bounded_rows(A, math.sqrt(ask.features.n_features)))
 
     def _features_by_slice(self, ask: FeatureRequest[ReplyT]) -> Callable[[slice], FloatArray]:
-        """Return a function from a slice of rows to their features, which are cached if they are small."""
+        """Return a function from a slice of rows to those rows' features. The features are cached if they are small."""
         if (drawn := self._cached_features(ask, ask.t)) is not None:
             return drawn.A.__getitem__
         features = ask.features.map(self.X.shape[1], ask.t, ask.precision)

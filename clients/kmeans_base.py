@@ -141,7 +141,7 @@ class ClusterSizes(Reply):
 
 
 class CountClusters(Request[ClusterSizes]):
-    """Request for the sizes of the clusters at the site, in steps of at least 5 rows."""
+    """Request for the sizes of the clusters at the site, rounded down to a step of at least 5 rows."""
 
     once: ClassVar = True
     step: Annotated[int, Field(ge=SMALLEST_COUNT, le=1_000_000)] = SMALLEST_COUNT
@@ -175,7 +175,7 @@ class SharedRows(Summed):
 
 
 class CompareClusters(Request[SharedRows]):
-    """Request for the numbers of rows that each cluster of this run shares with each of an earlier run.
+    """Request for the number of rows in each pair of clusters, of this run and of an earlier one.
 
     The study names the earlier run. The numbers are in steps of at least 5 rows.
     """
@@ -187,7 +187,7 @@ class CompareClusters(Request[SharedRows]):
     step: Annotated[int, Field(ge=SMALLEST_COUNT, le=1_000_000)] = SMALLEST_COUNT
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return k, the side of the table of counts, the same also if a run found fewer clusters."""
+        """Return the side k of the table of counts. It does not shrink if a run found fewer clusters."""
         return {"k": self.n_clusters}
 
     def check_reply(self, reply: SharedRows) -> None:
@@ -206,7 +206,7 @@ class CompareClusters(Request[SharedRows]):
 
 
 class LabelNewRows(Request[Done]):
-    """Request to label new rows at the site by the model in it; the labels stay at the site.
+    """Request to label new rows at the site by the request's model. The labels stay at the site.
 
     The embedding is ``sum_t A_t C_t``, see `fedkernel.models.embedding_maps.combine_draws`.
     """

@@ -114,7 +114,7 @@ class SketchRequest(Request[Sketch]):
 
 
 class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
-    """Base of requests with the last drawn landmarks of other sites; the site knows its own.
+    """Base of requests with the other sites' last drawn landmarks. The site already has its own.
 
     `before`: number of these rows before the site's own, in the order common to all.
     """
@@ -134,7 +134,7 @@ class TakeLandmarks(LandmarkRequest[Done]):
 
 
 class MultiplyKernel(LandmarkRequest[Products]):
-    """Request for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, optionally for the values' sums.
+    """Request for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of kernel values. `sums`: also for the values' sums.
 
     `basis` R, with phi(Y) R orthonormal: of a run with noise, for products (r, r) and sums of the coordinates
     k(X_m, Y) R in place of the values', since coordinates have a bound.
@@ -144,12 +144,12 @@ class MultiplyKernel(LandmarkRequest[Products]):
     basis: Annotated[FloatArray | None, Shape("Y", "r")] = None
 
     def sensitivity(self, radius: float) -> Mapping[str, float]:
-        """Return the bounds of a row's coordinates, and of their products, by the largest k(x, x) of a row."""
+        """Return bounds of a row's coordinates and of their products, from the largest k(x, x) of any row."""
         length = self.most_length(radius)
         return {"upper": length**2} | ({"sums": length} if self.sums else {})
 
     def most_length(self, radius: float) -> float:
-        """Return the length, in feature space, that images of rows of length `radius` or less are shortened to."""
+        """Return the bound of lengths in feature space for rows no longer than `radius`. Images are shortened to it."""
         row = np.zeros((1, self.width))
         row[0, 0] = radius
         with np.errstate(over="ignore", invalid="ignore"):
@@ -175,9 +175,9 @@ class MultiplyKernel(LandmarkRequest[Products]):
 
 
 class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
-    """Request for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products.
+    """Request for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns. Under 2 w rows, products are sent.
 
-    Optionally also for their sums.
+    `sums`: also for the values' sums.
     """
 
     setting: ClassVar = "projection_size"
@@ -195,7 +195,7 @@ def _check_sums(sums: FloatArray | None, *, wanted: bool) -> None:
 
 
 class TakeComponents(Request[Done]):
-    """Request to store the coefficients C of the components phi(Y) C, whose coordinates of rows are k(X, Y) C."""
+    """Request to store the coefficients C of the components phi(Y) C. Rows X have the coordinates k(X, Y) C."""
 
     once: ClassVar = True
     coefficients: Annotated[FloatArray, Shape("Y", "k")]
@@ -238,7 +238,7 @@ class DrawnPositions(State):
 
 @dataclass(frozen=True)
 class Landmarks(State):
-    """Landmarks so far, dense or sparse rows, as the arrays that `rows_to_arrays` makes of them."""
+    """Landmarks so far, as the arrays that `rows_to_arrays` makes of dense or sparse rows."""
 
     dense: FloatArray | None = None
     values: FloatArray | None = None
@@ -254,7 +254,7 @@ class Coefficients(State):
 
 
 class LandmarkClient(KernelClient):
-    """Base of clients that compute kernel values against landmarks, for a table of any kind, a block at a time.
+    """Base of clients that compute kernel values against landmarks. A table of any kind is read a block at a time.
 
     Memory between rounds: the landmarks.
     """
@@ -296,7 +296,7 @@ class LandmarkClient(KernelClient):
         return sketch, sum_in_order([total for total in totals if total is not None]) if ask.sums else None
 
     def _values(self, ask: SketchKernel | MultiplyKernel) -> Callable[[Rows], FloatArray]:
-        """Return the function of a block's kernel values, or of their coordinates in the request's basis."""
+        """Return a function from a block of rows to kernel values or, with noise, to coordinates in `ask.basis`."""
         values, privacy = ask.kernel.against(self._landmarks(), ask.precision), self.privacy
         if privacy is None:
             return values
@@ -334,12 +334,12 @@ class LandmarkClient(KernelClient):
             yield rows, self.X.block(rows.start, rows.stop, precision)
 
     def _bounded_blocks(self) -> Iterator[Rows]:
-        """Yield the rows as they take part in sums: of bounded length in a run with noise."""
+        """Yield blocks of rows for sums. In a run with noise, the rows are shortened to a bounded length."""
         for _, block in self._blocks("float64"):
             yield block if self.privacy is None else bounded_rows(block, self.privacy.radius)
 
     def _add_landmarks(self, ask: CarriesRows, before: int) -> None:
-        """Add the last drawn landmarks to the earlier ones: the other sites', with the site's own between them."""
+        """Add the last drawn landmarks to the earlier ones. The site's own go between those of the other sites."""
         drawn, others = DrawnPositions.known(self.memory), ask.rows
         own = [self.X.take(DrawnPositions.load(self.memory).positions)] if drawn else []
         DrawnPositions.forget(self.memory)
@@ -373,7 +373,7 @@ class LandmarkClient(KernelClient):
 
 
 def sketch_product(sketch: RowSketch) -> FloatArray:
-    """Return the product (c, c) of rows that were multiplied; empty if they were sketched."""
+    """Return the rows' product (c, c), or an empty array if the rows were sketched."""
     return np.empty((0, 0)) if sketch.product is None else sketch.product
 
 

@@ -9,7 +9,7 @@ from fedkernel.protocol import Answers, Done
 
 
 class LandmarkKMeansClient(LandmarkClient, KMeansClient):
-    """Client of k-means in the span of landmarks; memory: the landmarks, and the rows' coordinates, n_m k floats."""
+    """Client of k-means in the span of landmarks. Memory: the landmarks, and the rows' coordinates (n_m k floats)."""
 
     answers: ClassVar[Answers] = (TakeLandmarks, TakeComponents, *CLUSTER_REQUESTS)
 

@@ -41,7 +41,7 @@ class PeerVectors(Letter):
 
 
 class RelayedVectors(Letter):
-    """Leading eigenpairs of several clients, the sender's own or relayed ones: s (k (N + 1) + 1) floats.
+    """Leading eigenpairs of s clients, the sender's own or relayed ones: s (k (N + 1) + 1) floats.
 
     Reveals of each client with vectors in the letter the directions over the rows along which its columns vary most,
     and how much they do. If one has no more than k columns, a reader with k + 1 rows of its table has the others. A
@@ -54,7 +54,7 @@ class RelayedVectors(Letter):
 
 
 class MergeRequest(CarriesLetters, LocalTableRequest[ReplyT], Generic[ReplyT]):
-    """Base of requests to merge the neighbours' vectors with the site's own; the first round has none yet.
+    """Base of requests to merge the neighbours' vectors with the site's own. In the first round, none have come yet.
 
     `relayed`: number of all clients, if neighbours write all vectors that they have; None: their own alone.
     """
@@ -82,7 +82,7 @@ class FinishAmongPeers(MergeRequest[Finished]):
 
 
 class SubtreeProduct(Letter):
-    """Sum of the sender's matrix and all below it in the tree, times a block of vectors: N b floats.
+    """Sum of the sites' matrices in the sender's subtree, times a block of b vectors: N b floats.
 
     Reveals of a leaf its own matrix times the block, so combinations of its columns, summed over them. As many
     independent vectors as it has columns (N, if the kernel is not linear) give the whole matrix, and with it a reader
@@ -104,7 +104,7 @@ class NextBlock(Letter):
 
 
 class SearchState(CarriesLetters, Finished):
-    """Letters, and the state of the root's search; with the first product the mean of a kernel's values, as `Finished`.
+    """Letters, and the state of the root's search. With the first product also the mean kernel value, as in `Finished`.
 
     Reveals when the search ended, and whether it had converged, and how alike the site's rows are, all together.
     `state`: "unconverged": its products were used up. Of other sites "searching".
@@ -137,14 +137,14 @@ class AddProducts(TreeRequest[SearchState]):
 
 
 class TakeBlock(TreeRequest[Letters]):
-    """Request to store the block in the parent's letter, ``last`` as the result, and forward it to the children."""
+    """Request to store the block from the parent's letter, and forward it to the children. ``last``: as the result."""
 
     posts: ClassVar = (NextBlock,)
     last: bool
 
 
 class MeasureOwn(VarianceRequest):
-    """Request for the site's variance along its final directions, which stay at the site."""
+    """Request for the site's variance along its final directions. The directions stay at the site."""
 
     n_components: Count
 
@@ -183,7 +183,7 @@ class Block(State):
 
 @dataclass(frozen=True)
 class Searched(State):
-    """History of the root's search: blocks side by side, their products, (N, m) each, and the blocks' widths."""
+    """History of the root's search: blocks and their products, side by side in (N, m) each, and the blocks' widths."""
 
     blocks: FloatArray
     products: FloatArray
@@ -191,7 +191,7 @@ class Searched(State):
 
 
 class PeerVFedPCAClient(VFedPCAClient, PeerClient):
-    """Client of PeerVFedPCA: merges a neighbour's letter with its own, or adds products up along a tree.
+    """Client of PeerVFedPCA. It merges its neighbours' vectors with its own, or adds products up along a tree.
 
     Memory between rounds: besides that of `VFedPCAClient`, the delivered vectors, and those merged in each round; or a
     block, and at the root all blocks and products of its search.
@@ -264,7 +264,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         return self._variance_along(ask, directions)
 
     def _send_to_children(self, ask: TreeRequest[ReplyT], block: FloatArray, *, last: bool = False) -> None:
-        """Write a block to the children, and store it, the last one as the result."""
+        """Write a block to the children, and store it. The last block is stored as the result."""
         for child in ask.children:
             self.mail.write(child, NextBlock(block=block))
         if last:
@@ -335,7 +335,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
     def _store_received(
         self, ask: CarriesLetters, kind: type[PeerVectors] | type[RelayedVectors]
     ) -> Mapping[float, Sequence[int]]:
-        """Store the neighbours' vectors; return the new vectors' clients with the neighbours that wrote them."""
+        """Store the neighbours' vectors, and return the neighbours that sent each client's new vectors."""
         known = KnownVectors.load(self.memory)
         _, N, k = known.vectors.shape
         of_client = {client: (V, values) for client, V, values in zip(*vars(known).values(), strict=True)}

@@ -6,6 +6,6 @@ from fedkernel.clients.landmark_kmeans_base import LandmarkKMeansClient
 
 
 class SpectralKMeansClient(DisKPCAClient, LandmarkKMeansClient):
-    """Client of spectral clustering; memory between rounds: disKPCA's, and the rows' coordinates, n_m k floats."""
+    """Client of spectral clustering. Memory between rounds: disKPCA's, and the rows' coordinates (n_m k floats)."""
 
     answers = (*LOW_RANK_REQUESTS, *CLUSTER_REQUESTS)

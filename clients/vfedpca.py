@@ -96,7 +96,7 @@ class LeadingVectors(Reply):
 
 
 class LocalIterations(LocalTableRequest[ReplyT], Generic[ReplyT]):
-    """Base of requests for local power iterations: number of components and iterations, update, and start."""
+    """Base of requests for local power iterations, with numbers of components and iterations, update, and start."""
 
     seeded: ClassVar = True
     largest: ClassVar = {"k": "n_components"}
@@ -151,7 +151,7 @@ class Multiply(LocalTableRequest[Product]):
 
 
 class Finished(Reply):
-    """Mean of the kernel's values between different rows of the site, if the width may be unfit: 1 float.
+    """Mean kernel value between different rows of the site, 1 float. Sent only if the kernel's width may be unfit.
 
     Reveals how alike the site's rows are, all together; without an RBF, Laplacian or sigmoid kernel nothing.
     """
@@ -195,7 +195,7 @@ class MeasureVariance(VarianceRequest):
 
 
 class DirectionProducts(Summed):
-    """Site's share of the new rows' products with the directions, and of these' variances: k (n_new + 1) floats.
+    """Site's share of new rows' products with the directions, and of the directions' variances: k (n_new + 1) floats.
 
     Reveals of each new row the combinations, by the directions, of its similarities to the training rows, and the
     site's variance along each direction. `products` (n_new, k): ``K_m(new, training) U``, centred as in training.
@@ -258,7 +258,7 @@ class VFedPCAClient(NewRowsClient):
     X: FloatArray
 
     def iterate_locally(self, ask: IterateLocally) -> LeadingVectors:
-        """Update the local matrix by equation 14, then iterate (algorithm 2; from the directions: algorithm 3)."""
+        """Update the local matrix by equation 14, then iterate: algorithm 2 or, starting at the directions, 3."""
         pairs = self._local_eigenpairs(ask, ask.directions)
         return LeadingVectors(vectors=pairs.vectors, values=pairs.values)
 
@@ -288,7 +288,7 @@ class VFedPCAClient(NewRowsClient):
         return self._variance_along(ask, ask.directions)
 
     def project_onto_directions(self, ask: ProjectOntoDirections) -> DirectionProducts:
-        """Compute the new rows' products, centred by the training rows; a kernel's (n_new, N) array is formed."""
+        """Compute the new rows' products, centred by the training rows. A kernel's (n_new, N) array is formed."""
         U, new = ask.directions, self._centred(ask, self._new_rows())
         if ask.kernel is None:
             products = new @ self._transposed_table_product(ask, U)
@@ -312,7 +312,7 @@ class VFedPCAClient(NewRowsClient):
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
     def _is_negligible(self, ask: LocalTableRequest[ReplyT]) -> bool:
-        """Return whether the squared sum of the table's entries is too small for all digits of a float."""
+        """Return whether the sum of the centred table's squared entries is below the smallest normal float."""
         return bool(self._trace(ask) < np.finfo(np.float64).tiny)
 
     def _local_eigenpairs(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
@@ -328,7 +328,7 @@ class VFedPCAClient(NewRowsClient):
         return Eigenpairs((np.maximum(pairs.values, 0.0) if ask.semidefinite else pairs.values) * scale, pairs.vectors)
 
     def _centred_blocks(self, ask: LocalTableRequest[ReplyT]) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield the table's rows, centred: a small table whole, from the cache, a large one in blocks."""
+        """Yield the table's centred rows: a small table at once from the cache, a large one in blocks."""
         if ask.kernel is not None:  # once or twice in a run
             yield slice(None), self._centred(ask, self.X)
             return
@@ -351,7 +351,7 @@ class VFedPCAClient(NewRowsClient):
         return total
 
     def _centred(self, ask: LocalTableRequest[ReplyT], rows: FloatArray) -> FloatArray:
-        """Subtract column or row means, by `ask.center`; with a kernel, `center_gram` centres in place of columns."""
+        """Subtract column or row means, by `ask.center`. With a kernel, `center_gram` replaces the column means."""
         if ask.center == "columns" and ask.kernel is None:
             return rows - self.cached("column means", lambda: _exact_means(self.X, 0))
         return rows - _exact_means(rows, 1) if ask.center == "rows" else rows
@@ -367,7 +367,7 @@ class VFedPCAClient(NewRowsClient):
         return KernelMatrix.load(self.memory)
 
     def _kernel_mean(self, ask: LocalTableRequest[ReplyT]) -> float | None:
-        """Return the kernel's mean over different rows before centring; None if any width fits."""
+        """Return the mean kernel value between different rows before centring. None without a bounded kernel."""
         if ask.kernel is None or not is_bounded(ask.kernel):
             return None
         n, matrix = len(self.X), self._kernel_matrix(ask, ask.kernel)
@@ -389,7 +389,7 @@ class VFedPCAClient(NewRowsClient):
         return lambda V: self._table_product(ask, self._transposed_table_product(ask, V))
 
     def _current_product(self, ask: LocalIterations[ReplyT]) -> Apply | LowRank:
-        """Return the site's matrix, updated by equation 14 if it is, in the form that is fastest for iterations."""
+        """Return the site's matrix, with any update by equation 14, in the fastest form for iterations."""
         if UpdatedMatrix.known(self.memory):
             return UpdatedMatrix.load(self.memory).matrix()
         pays = ask.kernel is None and low_rank_pays(self.X.shape, ask.n_components, ask.iterations)

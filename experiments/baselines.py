@@ -30,7 +30,7 @@ BASELINE_KINDS = {
 
 
 def _baselines_of(strategy: type[KernelStrategy[Any]]) -> dict[str, str]:
-    """Return a strategy's baselines: the kind, which begins a baseline's name, and one sentence about it."""
+    """Return one sentence about each kind of a strategy's baselines. The kind begins a baseline's name."""
     if not strategy.has_central():
         return {}
     rivals = {rival.__name__: (rival.__doc__ or "").splitlines()[0].rstrip(".") for rival in strategy.rivals}
@@ -45,7 +45,7 @@ def methods() -> Mapping[str, type[KernelStrategy[Any]]]:
 
 
 def baselines() -> dict[str, str]:
-    """Return one sentence about each of fedkernel's baselines, by name; CK and SK of the FK paper are among them."""
+    """Return one sentence about each baseline of fedkernel, by name. The FK paper's CK and SK are among them."""
     return {
         f"{place} {method}": sentence
         for method, strategy in methods().items()
@@ -68,7 +68,7 @@ def check_baseline(method: str, argument: str = "method") -> None:
 
 
 def counterpart(method: str, argument: str = "method") -> type[KernelStrategy[Any]]:
-    """Return the strategy class behind a baseline; InputError also if the class has no baseline of this kind."""
+    """Return the strategy class behind a baseline. Raise InputError also if it has no baseline of this kind."""
     check_baseline(method, argument)
     place, _, name = method.partition(" ")
     strategy = methods().get(name) or load_class(name, KernelStrategy, "pairs", argument)
@@ -79,7 +79,7 @@ def counterpart(method: str, argument: str = "method") -> type[KernelStrategy[An
 
 
 class BaselineResult(NamedTuple):
-    """Models, metrics and durations of a baseline: one model and duration, or one of each client."""
+    """Models, metrics and durations of a baseline. There is one model and duration, or one per client."""
 
     models: list[Model]
     metrics: dict[str, float]

@@ -98,7 +98,7 @@ for _commands in COMMANDS.values():
 
 
 def main() -> None:
-    """Run the command line; modules in the current folder can be named by address, after installed ones."""
+    """Run the command line. Addresses can name modules in the current folder, but installed ones come first."""
     sys.path.append(str(Path.cwd()))
     # An engine ends the processes it started on its way out, which the default action would not give it.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -1,4 +1,4 @@
-"""Server and client app of every Flower app bundle, for any strategy and client named by a job's runs."""
+"""Server and client app of every Flower app bundle. They run any strategy and client that a job's runs name."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ FLAT_KEYS = {
 
 
 def job_of_keys(keys: Mapping[str, Any]) -> str:
-    """Translate a Flower app's run configuration into the JSON of a job with one run, which is not checked yet.
+    """Translate a Flower app's run configuration into the JSON of a job with one run. The job is not checked yet.
 
     An empty text leaves a key at its default. ``method`` names one of fedkernel's own pairs, since a site imports
     nothing else that a coordinator names; the method decides whether rows or columns are divided. A relative ``out``,

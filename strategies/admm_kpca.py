@@ -133,7 +133,7 @@ class ADMMKPCA(ADMMKPCABase):
             raise InputError(f"neighbors = {self.neighbors} has a meaning only with graph = 'ring'")
 
     def peers(self, clients: int) -> list[tuple[int, ...]]:
-        """Return the neighbours of each of so many nodes."""
+        """Return each node's neighbours, for this number of nodes."""
         if self.graph.kind != "ring" or self.graph.neighbors is not None:
             return neighbours(self.graph, clients)
         most = max(2, (clients - 1) // 2 * 2)
@@ -179,7 +179,7 @@ class ADMMKPCA(ADMMKPCABase):
         return key_agreement_forecast(peers) + Forecast(rounds, up, down, memory, "at most")
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the plan of keys, rows or features, and for each component of start, signs and iterations."""
+        """Return the plan: keys, rows or features, and for each component the start, signs and iterations."""
         peers, kernel = self.peers(clients), any_width(self.kernel)
         features = None if self.exchange == "rows" else any_width(self.kernel, lambda own: self._features(own, seed))
         cell = {"cell_m": 1 + max(map(len, peers))}
@@ -228,7 +228,7 @@ class ADMMKPCA(ADMMKPCABase):
         return PeerComponents(kernel, *fields, kernel_mean_=kernel_mean, findings_=tuple(findings))
 
     def _penalties(self, bound: float) -> list[tuple[float, float]]:
-        """Return rho of a node's own constraint and of its neighbours' for every iteration."""
+        """Return the penalties rho of every iteration: of a node's own constraint, and of its neighbours'."""
         if self.schedule == "constant":
             rho = bound if self.rho is None else self.rho
             return [(rho, rho)] * self.iterations
@@ -237,7 +237,7 @@ class ADMMKPCA(ADMMKPCABase):
     def _iterate(
         self, mail: Mail, penalties: Sequence[tuple[float, float]], signs: Sequence[FloatArray], component: int
     ) -> Protocol[tuple[list[float], int, list[float]]]:
-        """Iterate to the end of one component, from starts with such signs in each cell.
+        """Iterate to the end of one component. Each cell begins with its starts times `signs`.
 
         Return the augmented Lagrangian before each update, the first iteration without multipliers (0: none), and the
         largest turn of a direction in each iteration, in radians.
@@ -265,7 +265,7 @@ class ADMMKPCA(ADMMKPCABase):
 
 
 def _lost_between(ratios: Sequence[float]) -> Iterator[str]:
-    """Yield a finding if the variance between nodes' means, which centring takes away, is a component's."""
+    """Yield a finding if the variance between nodes' means, lost by centring, is large beside the first component's."""
     if ratios and (ratio := float(np.mean(ratios))) > MOST_BETWEEN:
         yield (
             f"the variance between neighbours' means is {ratio:.2g} times that along the first component, and "
@@ -274,7 +274,7 @@ def _lost_between(ratios: Sequence[float]) -> Iterator[str]:
 
 
 def _turn_left(turns: Sequence[float]) -> float:
-    """Return the turn still to come if turns go on to shrink as in the last `UNSETTLED_ITERATIONS` iterations."""
+    """Estimate the turn still to come, if turns keep shrinking as in the last `UNSETTLED_ITERATIONS` iterations."""
     last = turns[-UNSETTLED_ITERATIONS - 1 :]
     if len(last) < 2 or last[-1] == 0:
         return turns[-1]
@@ -283,7 +283,7 @@ def _turn_left(turns: Sequence[float]) -> float:
 
 
 def _unsettled(turns: Sequence[float], left: int) -> bool:
-    """Return whether the directions fail to settle, so that the remaining iterations go without multipliers."""
+    """Return whether the directions fail to settle. The remaining iterations then go without multipliers."""
     if 0 < left <= UNSETTLED_ITERATIONS and turns[-1] > LARGE_ANGLE:
         return True
     last = turns[-UNSETTLED_ITERATIONS - 1 :]

@@ -19,7 +19,7 @@ from fedkernel.strategy import KernelStrategy
 
 
 def agreed_signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[FloatArray]]:
-    """Return each node's signs for the starts in its cell, agreeing along the tree of the most similar; one round."""
+    """Return each node's signs for the starts in its cell. They agree along a tree of similar nodes. One round."""
     replies = yield from mail.to_all(CompareStarts())
     for j, (others, reply) in enumerate(zip(peers, replies, strict=True)):
         if len(reply.cosines) != len(others):
@@ -43,10 +43,10 @@ class ADMMKPCABase(KernelStrategy[PeerComponents]):
 
     @abstractmethod
     def _features(self, kernel: Embeddable, seed: int) -> SubspaceEmbedding | None:
-        """Return the random features that nodes exchange; None: they exchange rows."""
+        """Return the random features that nodes exchange, or None if they exchange rows."""
 
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Measure the share of the nodes' own rows that their components keep: one round, 2 floats each.
+        """Measure the share of the nodes' rows that the nodes' components keep: one round, 2 floats each.
 
         The rows are normalised, centred in feature space if the method centres, and have their noise.
         """
@@ -69,12 +69,12 @@ class ADMMKPCABase(KernelStrategy[PeerComponents]):
         return NodeComponents(kernel, X, alpha, self.center, self._features(kernel, seed))
 
     def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
-        """Return kernel PCA of all rows in one place, normalised and, if asked, centred: an (N, N) array."""
+        """Return normalised and, if asked, centred kernel PCA of all rows in one place. It forms an (N, N) array."""
         X = np.vstack(list(shards))
         return normalised_kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components, center=self.center)
 
     def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the similarity of the nodes' components to the reference's, and comparable similarities.
+        """Return the mean similarity of the nodes' components to the reference's, and three others to compare it with.
 
         Means over the nodes: of their own result, of what they find alone, of the part on their rows of the components
         of their and their neighbours' pooled rows, and of the best combination of their rows. Simulated nodes only.

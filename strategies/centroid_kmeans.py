@@ -116,11 +116,11 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
 
     @property
     def dimensions(self) -> int:
-        """Most dimensions s of the coordinates."""
+        """Largest number s of coordinates."""
         return min(self.most_landmarks, DIMENSIONS_PER_CLUSTER * self.most_clusters)
 
     def other_floats(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return the floats up where the clusters are measured, and compared with an earlier run's."""
+        """Return the uploaded floats for measuring the clusters, and for comparing them with an earlier run's."""
         k = self.most_clusters
         return len(cohort) * (min(landmarks, self.dimensions) + 4 + k + 1 + k * k + 1)
 
@@ -130,7 +130,7 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
         check_at_most("n_clusters", self.most_clusters_of(cohort), sum(member.rows for member in cohort))
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs of finding the centres, and of labelling by them; centres may be fewer."""
+        """Return the costs of finding the centres, and of labelling by them. Fewer centres may be found."""
         M, n, d, k = len(cohort), max(member.rows for member in cohort), cohort[0].columns, self.most_clusters
         Y, T, *_ = self.sizes(cohort)
         s = min(Y, self.dimensions)

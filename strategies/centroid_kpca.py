@@ -95,7 +95,7 @@ class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
         return LANDMARKS_PER_COMPONENT
 
     def other_floats(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return the floats up of products of kernel values."""
+        """Return the uploaded floats of products of kernel values."""
         return self.values_floats(cohort, landmarks, "exact")
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
@@ -107,11 +107,11 @@ class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
             raise InputError(f'{text}; allowed: at least {d}, or centroids = "shared"')
 
     def sizes(self, cohort: Sequence[Member], privacy: Privacy | None = None) -> Sizes:
-        """Return the number of landmarks and of rounds: with axes d and none."""
+        """Return the numbers of landmarks and rounds. With axes as centres, these are d and 0."""
         return Sizes(cohort[0].columns, 0) if self.centroids == "axes" else super().sizes(cohort, privacy)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs of finding the centres, and the components in their span; centres may be fewer."""
+        """Return the costs of finding the centres, and the components in their span. Fewer centres may be found."""
         Y, T, *_ = self.sizes(cohort)
         landmarks_down = Forecast(0, 0, len(cohort) * Y * cohort[0].columns)
         centers = Forecast(0) if self.centroids == "axes" else self._centers_forecast(cohort, Y, T)

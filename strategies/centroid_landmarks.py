@@ -1,4 +1,4 @@
-"""Landmarks that are k-means centres of the clients' rows: their number, plan and costs, shared or each client's own.
+"""Landmarks that are k-means centres of the clients' rows, common or each client's own: number, plan and costs.
 
 Source: the paper of `fedkernel.clients.centroid_kpca`.
 """
@@ -39,7 +39,7 @@ from fedkernel.strategies.shared_centroids import (
 
 
 class Sizes(NamedTuple):
-    """Numbers of centres |Y| and rounds T, findings if they are few; `moved`: share of the radius, by noise."""
+    """Numbers of centres |Y| and rounds T, with findings if too few. `moved`: a centre's move by noise, per radius."""
 
     landmarks: int
     rounds: int
@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
 
 
 class CentroidLandmarks(ABC):
-    """Base of strategies whose landmarks are centres, by default several for each of so many components or clusters.
+    """Base of strategies whose landmarks are centres. By default there are several for each component or cluster.
 
     Unless set, they keep each client's floats below the default limit of its table (`allowed_numbers`).
     """
@@ -72,7 +72,7 @@ class CentroidLandmarks(ABC):
 
     @abstractmethod
     def other_floats(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return the floats up of the clients besides those for the centres."""
+        """Return the floats that the clients upload besides those for the centres."""
 
     @property
     def most_landmarks(self) -> int:
@@ -91,12 +91,12 @@ class CentroidLandmarks(ABC):
         return MOST_ROUNDS if self.rounds is None else self.rounds
 
     def check_centroids(self) -> None:
-        """Raise InputError if rounds are set for other than shared centres."""
+        """Raise InputError if rounds are set, but centres are not shared."""
         if self.centroids != "shared" and self.rounds is not None:
             raise InputError(f'rounds = {self.rounds} has a meaning only with centroids = "shared"')
 
     def sizes(self, cohort: Sequence[Member], privacy: Privacy | None = None) -> Sizes:
-        """Return the number of centres and of rounds for these clients; `privacy`: of a run with noise."""
+        """Return the numbers of centres and rounds for these clients. `privacy`: with noise, centres may be fewer."""
         sizes = self._sizes_by_entries(cohort)
         if privacy is None:
             return sizes
@@ -106,12 +106,12 @@ class CentroidLandmarks(ABC):
         return Sizes(number, sizes.rounds, moved=share)
 
     def noise_finding(self, cohort: Sequence[Member], privacy: Privacy) -> str:
-        """Return the share of the radius that noise moves a centre, with the agreement with classes lost."""
+        """Return a finding: noise moves a centre by some share of the radius, and agreement with classes is lost."""
         moved = self.sizes(cohort, privacy).moved
         return agreement_lost("a centre", moved, "the radius") if moved else ""
 
     def _sizes_by_entries(self, cohort: Sequence[Member]) -> Sizes:
-        """Return the number of centres and of rounds that keep floats below the default limit, unless set."""
+        """Return the numbers of centres and rounds, as set, or else such that floats stay below the default limit."""
         most, rounds = self.most_landmarks, self._most_rounds
         if self.n_landmarks is not None:
             return Sizes(most, rounds)
@@ -134,7 +134,7 @@ class CentroidLandmarks(ABC):
         return Sizes(number, T, (few_landmarks(number, most, self.wanted, why, "n_landmarks"),))
 
     def _centers_forecast(self, cohort: Sequence[Member], landmarks: int, rounds: int) -> Forecast:
-        """Return the costs of finding the centres; they may be fewer."""
+        """Return the costs of finding the centres. Fewer may be found."""
         if self.centroids == "local":
             return Forecast(1, landmarks * (cohort[0].columns + self.counted))
         return Forecast(1 + rounds, *centroid_floats(cohort, landmarks, rounds))
@@ -160,7 +160,7 @@ class CentroidLandmarks(ABC):
         return centroids
 
     def _local_centers(self, run: Run, number: int) -> Protocol[Centroids]:
-        """Ask each client for its share of the centres, by its rows; one round."""
+        """Ask each client for some of the centres, in proportion to its rows. It takes one round."""
         shares = allot_samples(np.array([float(member.rows) for member in run.members]), number)
         replies = yield from to_each(
             {

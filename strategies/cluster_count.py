@@ -22,7 +22,7 @@ MostClusters = Annotated[int, Field(ge=2)] | None
 
 
 class Clustering(NamedTuple):
-    """Centres (k, s), the weighted points they were found from, the choice of k, if k was chosen, and findings."""
+    """Centres (k, s), the weighted points that they come from, the choice of k if there was one, and findings."""
 
     centers: FloatArray
     coreset: WeightedPoints
@@ -72,7 +72,7 @@ def best_division(
 
 
 def choose_central_clusters(model: KernelKMeans, n_clusters: int | Literal["auto"]) -> KernelKMeans:
-    """Return a central model with the best number of clusters of its training rows, if n_clusters is "auto"."""
+    """Return the central model, with the best number of clusters for the training rows if n_clusters is "auto"."""
     if n_clusters != "auto":
         return model
     rows = training_coordinates(model)

@@ -27,7 +27,7 @@ Components = TypeVar("Components", KernelPCA, LandmarkPCA)
 
 
 def refuse_auto(sentence: str) -> BeforeValidator:
-    """Return a pydantic validator that refuses "auto", with the given sentence, for a field that needs a number."""
+    """Return a pydantic validator for a field that needs a number. It refuses "auto" with the given sentence."""
 
     def check(number: object) -> object:
         if number == "auto":
@@ -38,14 +38,14 @@ def refuse_auto(sentence: str) -> BeforeValidator:
 
 
 class ChoosesComponents:
-    """Base of strategies whose number of components may be "auto": from 1 to `max_components`."""
+    """Base of strategies that can choose the number of components. "auto": from 1 to `max_components`."""
 
     n_components: NumberOfComponents
     max_components: MostComponents
 
     @property
     def most_components(self) -> int:
-        """Number of components k, or its upper limit if it is chosen."""
+        """Number of components k, or the upper limit if k is chosen."""
         if self.n_components == "auto":
             return AUTO_COMPONENTS if self.max_components is None else self.max_components
         return self.n_components
@@ -59,13 +59,13 @@ class ChoosesComponents:
             check_at_most(name, self.most_components, limit, limit_name)
 
     def comparable(self, reference: Components, model: Components) -> Components:
-        """Return the reference with only as many components as the model, if their number was chosen."""
+        """Return the reference, cut to as many components as the model has if the model chose that number."""
         choose_components = self.n_components == "auto" and model.n_components < reference.n_components
         return reference.first(model.n_components) if choose_components else reference
 
 
 def beyond_rank(values: FloatArray, rows: int) -> tuple[str, ...]:
-    """Return the finding that some of a model's eigenvalues, of a matrix with so many `rows`, are rounding or below."""
+    """Return the finding that some eigenvalues are not above rounding, if so. Their matrix has `rows` rows."""
     rank = int(np.count_nonzero(above_rounding(values, rows))) if values.size else 0
     few = f"only {rank} of {values.size} components have an eigenvalue above rounding; the others have any direction"
     return (few,) if rank < values.size else ()

@@ -138,7 +138,7 @@ class DisKPCA(DrawnLandmarkStrategy):
 
     @property
     def user_landmarks(self) -> int | None:
-        """Number of landmarks |Y|, if the user sets it; rows in the first draw's span are not drawn by distance."""
+        """Number of landmarks |Y|, if the user sets it. Rows in the first draw's span are not drawn by distance."""
         return None if self.n_adaptive is None else self._leverage_draws + self.n_adaptive
 
     @property
@@ -153,7 +153,7 @@ class DisKPCA(DrawnLandmarkStrategy):
         return {"by_leverage": first, "by_distance": max(0, landmarks - first)}
 
     def _embedding_size(self, cohort: Sequence[Member] | None, landmarks: int) -> int:
-        """Return the embedding's size t for so many landmarks; the largest t if `cohort` is None."""
+        """Return the embedding's size t for this number of landmarks, or the largest t if `cohort` is None."""
         if self.embedding_size is not None:
             return self.embedding_size
         most = MOST_EMBEDDING if isinstance(self.kernel, Linear) else min(MOST_EMBEDDING, self.n_random_features)
@@ -164,12 +164,12 @@ class DisKPCA(DrawnLandmarkStrategy):
         return next((t for t in range(most, fewest, -1) if self._scoring_floats(cohort, t) <= budget), fewest)
 
     def _scoring_floats(self, cohort: Sequence[Member], size: int) -> int:
-        """Return the floats up for scores and distances."""
+        """Return the uploaded floats for scores and distances."""
         t = min(cohort[0].columns, size) if isinstance(self.kernel, Linear) else size
         return sketched_floats(cohort, t, self.point_sketch_size) + len(cohort) * (1 if self.n_adaptive == 0 else 2)
 
     def floats_up_with(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return the floats up for scores, rows and products or sketches with so many landmarks."""
+        """Return the uploaded floats for scores, landmarks, and products or sketches."""
         t = min(2 * self.most_components, MOST_EMBEDDING) if self.embedding_size is None else self.embedding_size
         return self._scoring_floats(cohort, t) + self.span_floats(cohort, landmarks, self.projection_size)
 
@@ -177,7 +177,7 @@ class DisKPCA(DrawnLandmarkStrategy):
         return SubspaceEmbedding(kernel, size, self.n_random_features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs of scores, draws and components; if all rows are landmarks, nothing is scored."""
+        """Return the costs of scores, draws and components. If all rows are landmarks, nothing is scored."""
         span = self.span_forecast(cohort, self.projection_size)
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
         landmarks = self.allotment(cohort).number
@@ -192,7 +192,7 @@ class DisKPCA(DrawnLandmarkStrategy):
         return Forecast(5 if by_distance else 3, up, M * t * t, memory, "at most") + span
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the plan of scores, draws and components; with no more rows than landmarks, all are drawn instead."""
+        """Return the plan of scores, draws and components. With no more rows than landmarks, all are drawn instead."""
         step, rows = self._step(self.kernel), self.most_landmarks
         t = self._embedding_size(None, rows)
         embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed, t))

@@ -123,7 +123,7 @@ class DKPCA(DKPCABase):
             check_at_most("local_components", self.local_components, cohort[0].rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs of the single round; "adaptive" may send as many eigenpairs as each part's rank."""
+        """Return the costs of the single round. "adaptive" may send as many eigenpairs as each part's rank."""
         N, product = cohort[0].rows, self._elementwise
         ranks = [N if product else min(N, member.columns) for member in cohort]
         most = N if (adaptive := self.local_components == "adaptive") else self.local_components or self.most_components
@@ -168,7 +168,7 @@ class DKPCA(DKPCABase):
         return FindLocalEigenpairs, {"kernel": self.kernel, "omitted": self.certificate, **fields}
 
     def _left_out(self, uploads: Sequence[LocalSpectrum | LocalProducts], members: Sequence[Member]) -> float:
-        """Return the sum of the largest eigenvalues that clients have not sent, or an upper bound.
+        """Return the sum over clients of the largest eigenvalue that each has not sent, or an upper bound.
 
         For a kernel that maps inner products it is their share of all clients' largest, taken as the matrix's share.
         """
@@ -193,7 +193,7 @@ class DKPCA(DKPCABase):
         return self._solve_gram(self._rebuilt(uploads), omitted)
 
     def _rebuilt(self, uploads: Sequence[LocalSpectrum | LocalProducts]) -> FloatArray:
-        """Return the kernel matrix by equation 3 or its like; memory holds the clients' parts for some rows only."""
+        """Rebuild the kernel matrix by equation 3 or its like. Memory holds the clients' parts for some rows only."""
         scaled = [up.vectors * up.values for up in uploads]
 
         def upper(rows: slice, columns: slice) -> FloatArray:

@@ -34,7 +34,7 @@ def error_bound(values: FloatArray, D: int, rows: int, omitted: float) -> float:
 
 
 def divide_by_gap(numerator: float, values: FloatArray, D: int, rows: int) -> float:
-    """Divide a number by lambda_D - lambda_{D + 1}; infinity if these differ by rounding alone."""
+    """Divide a number by lambda_D - lambda_{D + 1}. Return infinity if these differ by rounding alone."""
     gap = float(values[D - 1] - values[D])
     return numerator / gap if gap > rows * EPS * abs(float(values[0])) else float("inf")
 
@@ -87,12 +87,12 @@ class DKPCABase(ChoosesComponents, NewRowsStrategy):
         return self.n_components == "auto" and omitted is not None
 
     def _wanted(self, rows: int, omitted: float | None) -> int:
-        """Return the number of eigenpairs to compute, one more for a certificate or a choice."""
+        """Return the number of eigenpairs to compute. A certificate or a choice of this number takes one more."""
         most, next_too = self.most_components, omitted is not None and (self.certificate or self._chooses(omitted))
         return min(most + 1, rows) if next_too else most
 
     def _with_certificate(self, full_model: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
-        """Return the leading components, as many as set or chosen, with their certificate."""
+        """Return the set or chosen number of leading components, with the certificate if requested."""
         most, rows = self.most_components, len(full_model.eigenvectors_)
         if not self._chooses(omitted):
             model = full_model.first(most)
@@ -105,7 +105,7 @@ class DKPCABase(ChoosesComponents, NewRowsStrategy):
         return dataclasses.replace(model, certificate_=bound)
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
-        """Return kernel PCA of all columns in one place; with "auto" with the largest allowed number of components."""
+        """Return kernel PCA of all columns in one place. "auto": with the largest allowed number of components."""
         X = np.hstack(list(shards))
         check_at_most("n_components", self.most_components, X.shape[0])
         return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
@@ -135,7 +135,7 @@ class DKPCABase(ChoosesComponents, NewRowsStrategy):
     def judge(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
     ) -> dict[str, float]:
-        """Return certificate, number of uploaded eigenpairs and, against a reference, errors and theorem 1's bound."""
+        """Return certificate and number of uploaded eigenpairs. With a reference, add errors and theorem 1's bound."""
         figures = {} if result.model.certificate_ is None else {"certificate": result.model.certificate_}
         if result.history:
             kind, _ = self._upload_request()

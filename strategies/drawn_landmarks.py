@@ -34,7 +34,7 @@ from fedkernel.strategies.landmark_base import (
 
 @dataclass(frozen=True)
 class DrawnLandmarks:
-    """Rows that clients disclosed, in the order of the clients, and each client's number of them."""
+    """Rows that clients disclosed, ordered by client, and how many are from each client."""
 
     rows: Rows
     counts: tuple[int, ...]
@@ -67,21 +67,21 @@ class DrawnLandmarks:
         return cls(stack_rows([rows[client] for client in sorted(rows)] or none), counts)
 
     def rows_of_others(self, client: int) -> tuple[Rows, int]:
-        """Return the rows of the other clients, and the number of these rows before this client's own."""
+        """Return the rows of the other clients, and how many of these come before this client's own."""
         first = sum(self.counts[:client])
         last = first + self.counts[client]
         others = np.r_[0:first, last : self.rows.shape[0]]
         return self.rows[others], first
 
     def handed(self, step: LowRankStep) -> dict[int, dict[str, Any]]:
-        """Return, by client, the fields of a request that sends it the other clients' rows."""
+        """Return for each client the request fields that carry the other clients' rows."""
         others = [self.rows_of_others(client) for client in range(len(self.counts))]
         return {client: step.handed(rows, before) for client, (rows, before) in enumerate(others)}
 
 
 @dataclass(frozen=True)
 class Allotment:
-    """Number of landmarks |Y|, the most rows (M,) that each client draws, and the findings if they are few."""
+    """Number of landmarks |Y|, each client's largest number of drawn rows (M,), and findings if landmarks are few."""
 
     number: int
     most: Positions
@@ -89,7 +89,7 @@ class Allotment:
 
 
 def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Generator) -> Protocol[DrawnLandmarks]:
-    """Ask the clients for rows, all choices equally likely; one round, |Y| d floats up, of sparse rows fewer."""
+    """Draw |Y| of the clients' rows uniformly. One round, |Y| d floats up, or fewer if rows are sparse."""
     samples, most = allotment.number, allotment.most
     counts = most if samples >= most.sum() else rng.multivariate_hypergeometric(most, samples, method="marginals")
     requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
@@ -109,7 +109,7 @@ class DrawnLandmarkStrategy(LandmarkStrategy):
     @property
     @abstractmethod
     def user_landmarks(self) -> int | None:
-        """Most rows that the clients will disclose, if the user sets it, or None."""
+        """Largest number of rows that the clients will disclose, if the user sets it, or None."""
 
     @property
     def most_landmarks(self) -> int:
@@ -119,7 +119,7 @@ class DrawnLandmarkStrategy(LandmarkStrategy):
 
     @abstractmethod
     def floats_up_with(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return a lower bound of the floats that go up with so many landmarks."""
+        """Return a lower bound of the uploaded floats with this number of landmarks."""
 
     def allotment(self, cohort: Sequence[Member]) -> Allotment:
         """Return the number of landmarks for these clients: the number set by the user, or the default.
@@ -147,7 +147,7 @@ class DrawnLandmarkStrategy(LandmarkStrategy):
         return Allotment(number, most, (few,))
 
     def budget(self, cohort: Sequence[Member]) -> int:
-        """Return the floats that may go up: the whole table's, less the floats of a width by rule."""
+        """Return the most floats to upload: those of the whole table, less those for computing a kernel width."""
         return pooled_floats(cohort, self.partition) - sum(member.columns + 1 for member in cohort)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
@@ -163,7 +163,7 @@ class DrawnLandmarkStrategy(LandmarkStrategy):
             )
 
     def span_floats(self, cohort: Sequence[Member], landmarks: int, columns: ProjectionSize) -> int:
-        """Return the floats up of landmarks, and of kernel values sketched to so many columns (0: none)."""
+        """Return the uploaded floats of landmarks, and of kernel values sketched to `columns` columns (0: none)."""
         return landmarks * cohort[0].columns + self.values_floats(cohort, landmarks, columns)
 
     def span_forecast(self, cohort: Sequence[Member], columns: ProjectionSize) -> Forecast:

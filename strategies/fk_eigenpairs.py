@@ -26,7 +26,7 @@ Solver = Literal["gram", "lanczos"]
 
 @dataclass(frozen=True)
 class IterationStep:
-    """Parameters of iteration t: weights w_t of the columns [A_t, B_t], map to B_t, and wanted eigenpairs.
+    """Parameters of iteration t: the weights w_t of the columns [A_t, B_t], the map to B_t, and the wanted eigenpairs.
 
     ``wanted``: number of the largest, or their threshold; ``tol``: of Lanczos; ``precision``: of the features.
     """
@@ -50,7 +50,7 @@ class IterationStep:
         return {"features": self.features, "t": self.t, "precision": self.precision}
 
     def rounding(self, values: FloatArray, wire: Precision) -> float:
-        """Return the largest eigenvalue that is only rounding of 0, also on the wire."""
+        """Return the largest eigenvalue that can be a rounding error of 0, from computing or from sending."""
         coarsest = "float32" if "float32" in (self.precision, wire) else "float64"
         return len(self.weights) * float(np.finfo(coarsest).eps) * float(values.max(initial=0.0))
 
@@ -58,7 +58,7 @@ class IterationStep:
 def eigenpairs(
     run: Run, step: IterationStep, B: FloatArray | None, solver: Solver
 ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Return eigenvalues l and vectors v of W^T W, and with the coordinator's B the vectors u of W W^T."""
+    """Return eigenvalues l and eigenvectors v of W^T W. With the coordinator's B, add the eigenvectors u of W W^T."""
     if B is not None:
         (values, U), V = yield from by_row_lanczos(run, step, B)
         return values, V, U
@@ -67,7 +67,7 @@ def eigenpairs(
 
 
 def iteration_plan(fields: dict[str, Any], solver: Solver | None, D: int, before: int, p: int) -> Step:
-    """Return the plan of an iteration with at most p columns, `before` in the last; without solver by R_t."""
+    """Return the plan of an iteration with at most p columns, after one with `before`. No solver: by R_t (no CEM)."""
     if solver is None:
         return repeated(p + 1, ask(SumFeatures, **fields), ask(CombineFeatures, {"D": D}, **fields))
     moved = {"p_before": before, "r": p - D}
@@ -100,7 +100,7 @@ def by_lanczos(run: Run, step: IterationStep) -> Protocol[Eigenpairs]:
 
 
 def by_row_lanczos(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eigenpairs, FloatArray]]:
-    """Return the leading eigenpairs (l, u) of R = W W^T by distributed Lanczos (section 4.1), and v.
+    """Return leading eigenpairs (l, u) of R = W W^T by distributed Lanczos (section 4.1), and v of W^T W.
 
     With weights a of the features and b of B: R c = a^2 A A^T c + b^2 B B^T c, whose second term the coordinator
     computes. v = W^T u / sqrt(l); as each u combines the vectors c, A^T u combines the sums A^T c that have come.

@@ -188,7 +188,7 @@ class FKKMeans(FKKMeansBase):
         return clustered.model(chain, values, findings, kernel_mean_=mean_of_points(*clustered.coreset))
 
     def _iterate(self, run: Run, features: RandomFeatures, numbers: float) -> Protocol[tuple[FeatureChain, FloatArray]]:
-        """Return the embedding's map and eigenvalues; the clients then have their rows' coordinates.
+        """Return the embedding's map and eigenvalues. Afterwards each client has its rows' coordinates.
 
         Iterations end before more than so many `numbers` would have left a site.
         """

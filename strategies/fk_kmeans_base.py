@@ -52,7 +52,7 @@ class FKKMeansBase(KMeansStrategy):
 
     @property
     def _penalty_number(self) -> int:
-        """Number of the first iteration's eigenvalue that is the penalty."""
+        """Position, from 1, of the first iteration's eigenvalue that serves as the penalty."""
         return self.dimensions + 2
 
     @property
@@ -61,7 +61,7 @@ class FKKMeansBase(KMeansStrategy):
 
     @property
     def _most_features_per_draw(self) -> int:
-        """Largest number of features of an iteration: a small table has a single, larger draw."""
+        """Largest number of features in an iteration. A small table has a single, larger draw."""
         usual = self._features_per_draw
         return usual if self._has_set_sizes else max(usual, 6 * (self.dimensions + 1))
 
@@ -81,11 +81,11 @@ class FKKMeansBase(KMeansStrategy):
         return r, 2 * r + 5
 
     def _floats_per_iteration(self, p: int) -> int:
-        """Return the floats that leave a site in an iteration with p columns, for Lanczos an estimate."""
+        """Return the floats that a site sends in an iteration with p columns. For Lanczos this is an estimate."""
         return p * (p + 1) // 2 if self.solver == "gram" else p * min(p, self._typical_costs[1])
 
     def _fitted_to_tables(self, cohort: Sequence[Member]) -> tuple[Self, list[Member], float]:
-        """Return the strategy with D and T, members with sample sizes, and a site's float budget for the iterations.
+        """Return the strategy with D and T set, members with sample sizes, and a site's float budget for iterations.
 
         Of half as many numbers as the smallest table has entries, width, centres and measurement are taken off first;
         the coreset has at most a quarter of the rest, and centres by sums a third.
@@ -116,7 +116,7 @@ class FKKMeansBase(KMeansStrategy):
         return own, members, numbers
 
     def _most_features(self, numbers: int) -> tuple[int, int]:
-        """Return D and T: the usual numbers, or the largest D sqrt(T) within a budget of floats.
+        """Return D and T: the usual numbers, or else those with the largest D sqrt(T) within a budget of floats.
 
         The largest D T would be many small draws, each with bad eigenpairs.
         """
@@ -159,7 +159,7 @@ class FKKMeansBase(KMeansStrategy):
         return Forecast(rounds + 1, up, down, memory, "about") + own.clusters_forecast(members, s)
 
     def noise_finding(self, cohort: Sequence[Member], privacy: Privacy) -> str:
-        """Return the share that noise moves the features' products, with the agreement with classes lost.
+        """Return a finding: noise moves the features' products by a share, and agreement with classes is lost.
 
         In the spectral norm, for noise of standard deviation z D sqrt(1/2 + 1/D) in each entry about 2 sqrt(D) times
         that; beside N D / k, of a cluster of N / k rows that are alike.
@@ -185,7 +185,7 @@ class FKKMeansBase(KMeansStrategy):
     def judge_steps(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans
     ) -> dict[str, list[float]]:
-        """Return the recover error after each iteration; computes all features once more."""
+        """Return the recover error after each iteration. All features are computed once more."""
         chain = result.model.embedding
         if not isinstance(chain, FeatureChain) or not finds_structure(reference):
             return {}

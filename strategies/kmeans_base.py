@@ -1,4 +1,4 @@
-"""Distributed k-means as sub-protocols, of sampled rows or by sums, and base classes of strategies that cluster by it.
+"""Distributed k-means, of sampled rows or by sums, as sub-protocols, and base classes of strategies that use it.
 
 Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013, algorithm
 1; the local solutions and the last one are scikit-learn's k-means. By sums: `fedkernel.strategies.shared_centroids`.
@@ -107,7 +107,7 @@ def label_by(clustering: Clustering) -> Protocol[Clustering]:
 def cluster_points(
     run: Run, points: WeightedPoints, n_clusters: int, *, choose: bool, name: str = "the coreset"
 ) -> Clustering:
-    """Cluster weighted points at the coordinator, with `choose` by `best_division`, whose text has their `name`."""
+    """Cluster weighted points at the coordinator. `choose`: by `best_division`. Findings call the points by `name`."""
     if choose:
         return best_division(points, n_clusters, lambda: run.rng("k-means"), name)
     centers = k_means(points.points, n_clusters, run.rng("k-means"), weights=points.weights, restarts=RESTARTS)
@@ -121,7 +121,7 @@ def cluster_points(
 
 
 def coreset_limits(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return the number of points that all clients sample together, and each client's largest number."""
+    """Return the total number of sampled points over all clients, and each client's largest number."""
     own = [int(CORESET_SHARE * member.rows) if coreset_size is None else coreset_size for member in cohort]
     least = zip(own, cohort, strict=True)
     most = np.array([share if member.sampled is None else member.sampled for share, member in least])
@@ -166,13 +166,13 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
 
     @property
     def most_clusters(self) -> int:
-        """Number of clusters, or its upper limit if it is chosen."""
+        """Number of clusters, or the upper limit if the number is chosen."""
         if self.n_clusters == "auto":
             return AUTO_CLUSTERS if self.max_clusters is None else self.max_clusters
         return self.n_clusters
 
     def most_clusters_of(self, cohort: Sequence[Member]) -> int:
-        """Return the largest number of clusters for these clients, by default at most the root of their fewest rows."""
+        """Return the largest number of clusters for these clients. By default, at most the root of the fewest rows."""
         if self.n_clusters == "auto" and self.max_clusters is None:
             return min(self.most_clusters, max(2, math.isqrt(min(member.rows for member in cohort))))
         return self.most_clusters
@@ -186,7 +186,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         return measure_clusters(run, model)
 
     def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
-        """Measure the clusters' stability: one round, k^2 + 1 floats from each client, which are summed."""
+        """Measure the clusters' stability: one round, k^2 + 1 summed floats from each client."""
         return compare_clusters(run, earlier, self.most_clusters)
 
     def comparison_plan(self, earlier: str) -> Plan:
@@ -196,7 +196,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return the rows' mean squared distance to their centres; with a reference, recover error and agreement."""
+        """Return the mean squared distance of rows to their centres. A reference adds recover error and agreement."""
         compared = {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
         sums = [kmeans_objective(result.model, shard) for shard in shards]
         return compared | {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}
@@ -204,7 +204,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
     def judge_alone(
         self, models: Sequence[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return the objective's mean over all rows; clusters of some rows have no counterpart in the reference."""
+        """Return the objective's mean over all rows. One client's clusters have no counterpart in the reference."""
         return super().judge_alone(models, shards)
 
     def _central(self, shards: Sequence[Rows], kernel: AnyKernel, s: int) -> KernelKMeans:
@@ -222,7 +222,7 @@ class CoresetStrategy(ClusteringStrategy):
     n_centers: int | None
 
     def check_clusters(self) -> None:
-        """Raise InputError also for a size that the way of finding clusters has no use for."""
+        """Raise InputError also for a set size that the chosen way of finding clusters does not use."""
         super().check_clusters()
         unused, clusters = ("coreset_size", "coreset") if self.clusters == "lloyd" else ("n_centers", "lloyd")
         if (size := getattr(self, unused)) is not None:
@@ -258,7 +258,7 @@ class CoresetStrategy(ClusteringStrategy):
         return distributed_kmeans(run, k, self.coreset_size, choose=choose)
 
     def clusters_forecast(self, cohort: Sequence[Member], dimensions: int) -> Forecast:
-        """Return an upper bound of the clustering's costs, for rows with so many coordinates."""
+        """Return an upper bound of the clustering's costs, for rows with `dimensions` coordinates."""
         M, rows, k = len(cohort), [member.rows for member in cohort], self.most_clusters
         if self.clusters == "lloyd":
             up, down = embedded_floats(self.most_centers, dimensions)
@@ -296,10 +296,10 @@ class KMeansStrategy(CoresetStrategy):
     @property
     @abstractmethod
     def dimensions(self) -> int:
-        """Dimensions of the central counterpart's embedding, or their upper limit if the eigengap chooses."""
+        """Dimensions of the central counterpart's embedding, or the upper limit if the eigengap chooses."""
 
     def dimensions_of(self, rows: int) -> int:
-        """Return the embedding's dimensions for so many rows; InputError if more than these are set."""
+        """Return the embedding's dimensions for a number of rows. Raise InputError if more than these are set."""
         if self.n_components is not None:
             check_at_most("n_components", self.n_components, rows)
         return min(self.dimensions, rows)
@@ -333,7 +333,7 @@ class KMeansStrategy(CoresetStrategy):
         deadline: float = 3600.0,
         prepare: Prepare | None = None,
     ) -> list[npt.NDArray[np.int64]]:
-        """Label new rows at the simulated sites that hold them; in one place ``model.predict(X)`` labels them.
+        """Label new rows at the simulated sites that hold them. For rows in one place, use ``model.predict(X)``.
 
         `shards`, `new_shards`: of each client, (n_m, d) and (n_new_m, d). `prepare`: as for `fit`, if tables are raw;
         no new row may be dropped. Returns the sites' outputs ``new_labels``, each of shape (n_new_m,).
@@ -359,5 +359,5 @@ class KMeansStrategy(CoresetStrategy):
     def judge_alone(
         self, models: Sequence[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return no figures, since clusters of some rows have no counterpart among all rows' clusters."""
+        """Return no figures, since one client's clusters have no counterpart among the clusters of all rows."""
         return {}

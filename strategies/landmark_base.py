@@ -76,7 +76,7 @@ LANDMARKS_PER_COMPONENT = 10
 
 @dataclass(frozen=True)
 class LowRankStep:
-    """Common parameters of the low-rank step; a span's basis omits squared lengths below ``tol`` of the largest."""
+    """Common parameters of the low-rank step. A span's basis omits squared lengths below ``tol`` of the largest."""
 
     kernel: AnyKernel
     precision: Precision
@@ -95,13 +95,13 @@ class LowRankStep:
         return vars(self) | {"kernel": any_width(self.kernel)}
 
     def plan(self, kind: type[LandmarkRequest[Any]], rows: int, **fields: Any) -> Step:
-        """Return the planned step of a request that sends at most so many rows."""
+        """Return the planned step of a request that sends at most `rows` rows."""
         sizes = {"c_m": rows, "starts_m": rows + 1}  # the rows, and the starts of sparse ones
         return once(kind, sizes, before=AtMost(rows), **self.planned_fields(), **fields)
 
 
 def low_rank_step(kernel: AnyKernel, precision: Precision, tol: float | None) -> LowRankStep:
-    """Return the parameters; by default ``tol`` is the root of the precision's rounding."""
+    """Return the low-rank step's parameters. By default ``tol`` is the root of the precision's rounding."""
     return LowRankStep(kernel, precision, float(np.sqrt(np.finfo(precision).eps)) if tol is None else tol)
 
 
@@ -180,7 +180,7 @@ def low_rank(
 def low_rank_plan(
     step: LowRankStep, rows: int, *, n_components: int, choose: bool, columns: ProjectionSize, embed: bool
 ) -> Plan:
-    """Return the plan of `low_rank`, with at most so many landmarks."""
+    """Return the plan of `low_rank`, with at most `rows` landmarks."""
     if columns == "exact":
         values = step.plan(MultiplyKernel, rows, sums=choose)
     else:
@@ -190,13 +190,13 @@ def low_rank_plan(
 
 
 def components_plan(step: LowRankStep, rows: int, n_components: int, *, embed: bool) -> Step:
-    """Return the planned step that sends components, with at most so many landmarks."""
+    """Return the planned step that sends components, with at most `rows` landmarks."""
     kernel = any_width(step.kernel)
     return once(TakeComponents, {"Y": rows, "k": n_components}, kernel=kernel, precision=step.precision, embed=embed)
 
 
 def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) -> int:
-    """Return the floats of all clients' sketches, of rows with `size` numbers each."""
+    """Return the total floats of the clients' sketches. Each sketched row has `size` numbers."""
     products = size * (size + 1) // 2
     return sum(
         size * columns if columns != "exact" and is_sketched(member.rows, columns) else products for member in cohort
@@ -204,7 +204,7 @@ def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) ->
 
 
 class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
-    """Base of strategies that find components in the span of landmarks: rows, or other points among them."""
+    """Base of strategies that find components in the span of landmarks. These are rows, or points such as centres."""
 
     client: ClassVar[type[LandmarkClient]]
     distribution_phases: ClassVar[tuple[str, ...]] = (TakeComponents.__name__,)
@@ -225,11 +225,11 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
 
     @property
     def fewest_landmarks(self) -> int:
-        """Least number of landmarks |Y|, unless set: one more than components, to show the fall after the last."""
+        """Least number of landmarks |Y|, unless set. One more than components shows the fall after the last."""
         return self.most_components + 1
 
     def values_floats(self, cohort: Sequence[Member], landmarks: int, columns: ProjectionSize) -> int:
-        """Return the floats up of kernel values against landmarks, sketched to so many columns (0: none)."""
+        """Return the uploaded floats of kernel values against landmarks, sketched to `columns` columns (0: none)."""
         sketched = sketched_floats(cohort, landmarks, landmarks if columns == "landmarks" else columns)
         return sketched + (len(cohort) * landmarks if columns != 0 and self.n_components == "auto" else 0)
 
@@ -272,7 +272,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         return kept_variance(float(captured), float(total), run.rows)
 
     def central(self, shards: Sequence[Rows]) -> LandmarkPCA:
-        """Return uncentred kernel PCA of all rows in one place, by an (N, N) array; "auto": the most components."""
+        """Return uncentred kernel PCA of all rows in one place, by an (N, N) array. "auto": the most components."""
         X = stack_rows(list(shards))
         return kernel_pca(X, self.kernel.settled(X.shape[1]), self.most_components)
 
@@ -284,7 +284,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     def judge(
         self, result: Result[LandmarkPCA], shards: Sequence[Rows], reference: LandmarkPCA | None = None
     ) -> dict[str, float]:
-        """Return the reconstruction error, also relative to the reference's, and the components' angles."""
+        """Return the reconstruction error. With a reference, add the relative error, and the components' angles."""
         if reference is not None:
             return compare_components(result.model, self.comparable(reference, result.model), shards)
         model = result.model.orthonormal()
@@ -293,7 +293,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
 
 
 def kernel_pca(X: Rows, kernel: AnyKernel, n_components: int) -> LandmarkPCA:
-    """Compute kernel PCA of rows X (N, d), not centred, by the eigenpairs of the (N, N) kernel matrix."""
+    """Compute uncentred kernel PCA of rows X (N, d) from the eigenpairs of their (N, N) kernel matrix."""
     N = X.shape[0]
     check_at_most("n_components", n_components, N)
     K = kernel.gram(X)

@@ -50,7 +50,7 @@ def score_by_leverage(
 
 
 def leverage_plan(embedding: Mapping[str, Any], t: int, precision: Precision, columns: SketchSize) -> Plan:
-    """Return the plan of `score_by_leverage`, with an embedding as JSON, to at most t coordinates."""
+    """Return the plan of `score_by_leverage`. The embedding is given as JSON, with at most t coordinates."""
     common: dict[str, Any] = {"embedding": embedding, "precision": precision}
     points = once(MultiplyPoints, **common) if columns == "exact" else once(SketchPoints, **common, columns=columns)
     return points, once(ScoreRows, {"t": t, "r": t})
@@ -111,7 +111,7 @@ def points_plan(embedding: Mapping[str, Any], step: LowRankStep, *, by_leverage:
 def _samples_per_client(
     samples: int, totals: FloatArray, rows: Positions, rng: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """Draw each client's number of samples, in proportion to the totals; leave out clients with none.
+    """Draw each client's number of samples, in proportion to the totals. Clients without samples are left out.
 
     No client gets more than its rows: the rest falls to the others, again in proportion.
     """

@@ -17,11 +17,11 @@ class NewRowsStrategy(KernelStrategy[KernelPCA]):
 
     @abstractmethod
     def _projection(self, model: KernelPCA) -> Protocol[FloatArray]:
-        """Return a protocol of one round with the new rows' coordinates, (n_new, k), as its result."""
+        """Return a protocol of one round that results in the new rows' coordinates, (n_new, k)."""
 
     @abstractmethod
     def _projection_step(self) -> tuple[Step, int]:
-        """Return the planned request of that round, and the largest number of components k."""
+        """Return the planned request of the projection's round, and the largest number of components k."""
 
     def projection(self, run: Run, model: KernelPCA, *, to_sites: bool = False) -> Protocol[FloatArray]:
         """Project the new rows at the clients: one round, (n_new, k) coordinates. No column leaves a client.
@@ -48,7 +48,7 @@ class NewRowsStrategy(KernelStrategy[KernelPCA]):
         deadline: float = 3600.0,
         prepare: Prepare | None = None,
     ) -> FloatArray:
-        """Project new rows, whose columns are split between the simulated sites like those of the training rows.
+        """Project new rows at simulated sites. Their columns are split between the sites like the training rows'.
 
         `shards`, `new_shards`: of each client, (N, d_m) and (n_new, d_m). `prepare`: as for `fit`, if tables are raw;
         more empty cells than it allows are refused, no row is dropped. Returns (n_new, k) in the space of the model's

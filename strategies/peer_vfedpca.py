@@ -93,13 +93,13 @@ class PeerVFedPCA(PeerVFedPCABase):
         self.peers(len(cohort))
 
     def _requests(self, graph: Neighbours) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the request fields of the paper's merges: to iterate, except ``first``, and to finish."""
+        """Return the fields of the paper's two requests: to iterate (all but ``first``), and to finish."""
         merging: dict[str, Any] = {**self._table_fields(), "rule": self.merge}
         merging |= {"weight_scaling": self.weight_scaling, "relayed": len(graph) if self.relay else None}
         return {**merging, **self._iteration_fields()}, merging
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the keys, the products or T iterations, and the end; the first iteration reads no letters."""
+        """Return the plan of keys, products or T iterations, and the end. The first iteration reads no letters."""
         graph = self.peers(clients)
         if self.merge == "exact":
             place = self._measured_fields()
@@ -160,7 +160,7 @@ class PeerVFedPCA(PeerVFedPCABase):
         return PeerComponents(self.kernel or Linear(), self.n_components, findings_=findings, kernel_mean_=mean)
 
     def projection(self, run: Run, model: PeerComponents, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Raise InputError, since the clients hold the vectors, and a later run cannot read an earlier one's."""
+        """Raise InputError. The clients hold the vectors, and a later run cannot read those of an earlier one."""
         raise InputError(
             f"{type(self).__name__} cannot project new rows: each client keeps directions of its own, which no "
             "coordinator has; allowed: VFedPCA and VFedAKPCA, with one"

@@ -36,11 +36,11 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
         return self.n_components
 
     def peers(self, clients: int) -> list[tuple[int, ...]]:
-        """Return the neighbours of each of so many clients."""
+        """Return each client's neighbours, for this number of clients."""
         return neighbours(self.graph, clients)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return costs, for "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
+        """Return the costs. "exact" takes at most ``rounds`` products, or if unset about 3 for 2 digits of ``tol``."""
         graph = self.peers(len(cohort))
         takes = self._forecast_search if self.merge == "exact" else self._forecast_merges
         return key_agreement_forecast(graph) + takes(cohort, graph) + Forecast(0, self._kernel_mean_floats(cohort))
@@ -64,7 +64,7 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
         return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
 
     def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:
-        """Return the clients by their distance from the tree's root, and the common request fields of each."""
+        """Return the clients grouped by distance from the tree's root, and the common request fields of each."""
         levels, place = [[central_node(graph)]], {client: self._measured_fields() for client in range(len(graph))}
         for edges in spanning_tree(graph, root=levels[0][0]):
             levels.append([child for _, child in edges])
@@ -78,7 +78,7 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
         return max(1, int(distances(graph).max())) if self.relay else 1
 
     def _crossings(self, graph: Neighbours) -> int:
-        """Count the crossings of edges by clients' vectors in one merge with relays, none back to where they came."""
+        """Count the edges that clients' vectors cross in one merge with relays. None returns to where it came from."""
         edges, hops = distances(graph), self._hops(graph)
         return sum(
             int(np.count_nonzero((edges[node] < hops) & (edges[other] >= edges[node])))
@@ -91,7 +91,7 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
 
     @property
     def _agrees(self) -> bool:
-        """True if all clients, of any number, end with the same vectors."""
+        """True if all clients end with the same vectors, whatever the number of clients."""
         return self.merge == "exact" or self.relay or self.graph.kind == "full"
 
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
@@ -112,7 +112,7 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
         return (once(MeasureOwn, **self._measured_fields()),) if self._agrees else ()
 
     def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the worst error, and mean errors and distances of the clients' vectors from the reference's."""
+        """Return the worst error, and the mean errors and distances, of clients' vectors against the reference's."""
         if reference is None:
             return {}
         vectors = [result.outputs[client]["eigenvectors"] for client in range(len(shards))]
@@ -125,7 +125,7 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
         return mean_over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return the clients' mean distance from the reference's vectors after each merge of the paper's method."""
+        """Return the mean distance of clients' vectors from the reference's, after each merge of the paper's method."""
         if self.merge == "exact":
             return {}
         merges = np.array([result.outputs[client]["iterates"] for client in range(len(shards))]).swapaxes(0, 1)

@@ -59,11 +59,11 @@ class RFKKMeans(KMeansStrategy):
         return RandomFeatures(kernel, self.n_features, self.features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs of one draw and the k-means; coresets may be smaller."""
+        """Return the costs of one draw and the k-means. Coresets may be smaller."""
         return Forecast(1) + self.clusters_forecast(cohort, self.n_features)
 
     def noise_finding(self, cohort: Sequence[Member], privacy: Privacy) -> str:
-        """Return the share of a row's length that noise moves a centre, with the agreement with classes lost."""
+        """Return a finding: noise moves a centre by a share of a row's length, and agreement with classes is lost."""
         rows, fewest = sum(member.rows for member in cohort), 2 * self.most_clusters
         _, moved = number_with_noise(privacy, self.most_centers, fewest, self.n_features, rows)
         return agreement_lost("a centre", moved, "a row's length")

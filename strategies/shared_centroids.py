@@ -1,4 +1,4 @@
-"""Shared centroids: k-means centres of all clients' rows, or of their coordinates, by sums alone; sub-protocols.
+"""Sub-protocols for shared centroids: k-means centres of all clients' rows, or embedded rows, by sums alone.
 
 Source: the paper of `fedkernel.clients.centroid_kpca`, and `fedkernel.clients.cell_sums`; Lloyd's algorithm over sites
 by sums.
@@ -112,7 +112,7 @@ def _lloyd(
 
 
 def _fewest(run: Run, request: CellRequest[Any]) -> float:
-    """Return the number of rows that a cell must exceed: with noise, twice its standard deviation."""
+    """Return the number of rows that a cell must exceed. With noise, this is twice the noise's standard deviation."""
     if run.privacy is None:
         return 0.0
     sizes = {"sums": request.centers.size, "counts": len(request.centers)}
@@ -120,7 +120,7 @@ def _fewest(run: Run, request: CellRequest[Any]) -> float:
 
 
 def _shared_out(costs: FloatArray, number: int) -> list[int]:
-    """Return the cells that so many further centres are set beside, one after the other where the cost is largest."""
+    """Return the cells of further centres, chosen one after the other where the cost per centre is largest."""
     chosen: list[int] = []
     shares, sharers = costs.copy(), np.ones(len(costs))
     for _ in range(number):
@@ -131,12 +131,12 @@ def _shared_out(costs: FloatArray, number: int) -> list[int]:
 
 
 def centroids_plan(number: int, rounds: int, least: int) -> Plan:
-    """Return the plan of `shared_centroids`, with at most so many centres and rounds."""
+    """Return the plan of `shared_centroids`, with at most `number` centres and `rounds` rounds."""
     return once(SumMoments), repeated(rounds, ask(SumCells, {"c": number}, least=least))
 
 
 def number_with_noise(privacy: Privacy, number: int, fewest: int, width: int, rows: int) -> tuple[int, float]:
-    """Return the number of centres, fewer with much noise, and the share of the radius that it moves each by."""
+    """Return the number of centres, fewer with much noise. Add a centre's move by noise, as a share of the radius."""
     # one centre's error by noise of length z radius sqrt(d) is that over its number of rows, some N / |Y|
     share = privacy.multiplier * math.sqrt(width) / rows
     number = min(number, max(fewest, int(NOISE_SHARE / share)))
@@ -144,24 +144,24 @@ def number_with_noise(privacy: Privacy, number: int, fewest: int, width: int, ro
 
 
 def agreement_lost(moved: str, share: float, of: str) -> str:
-    """Return the finding that noise moves something by a share, with the agreement with classes lost by that."""
+    """Return the finding that noise moves something by a share, with the loss of agreement with classes."""
     lost = next(text for most, text in AGREEMENT_LOST.items() if share <= most)
     noise = f"noise moves {moved} by some {share:.1g} of {of}: of clusters' agreement with classes"
     return f"{noise} {lost} is lost, as measured on four data sets"
 
 
 def embedded_plan(number: int, dimensions: int) -> Step:
-    """Return the plan of `embedded_centroids`, with at most so many centres of so many coordinates."""
+    """Return the plan of `embedded_centroids`, with at most `number` centres of `dimensions` coordinates."""
     return repeated(MOST_ROUNDS + 1, ask(SumEmbeddedCells, {"c": number, "s": dimensions}, least=LEAST_ROWS))
 
 
 def embedded_floats(number: int, dimensions: int) -> tuple[int, int]:
-    """Return the floats up and down of `embedded_centroids`, for a client."""
+    """Return the uploaded and downloaded floats of `embedded_centroids`, for a client."""
     points = MOST_ROUNDS * number + 1
     return points * (dimensions + 2), points * dimensions
 
 
 def centroid_floats(cohort: Sequence[Member], number: int, rounds: int) -> tuple[int, int]:
-    """Return the floats up and down of `shared_centroids`."""
+    """Return the uploaded and downloaded floats of `shared_centroids`, for all clients."""
     M, d = len(cohort), cohort[0].columns
     return M * (2 * d + rounds * number * (d + 2)), M * rounds * number * d

@@ -22,7 +22,7 @@ from fedkernel.strategies.uniform_kpca import UniformKPCA
 
 
 def _components_class(components: Any) -> str:
-    """Return the name of the strategy class that a configuration's `components` table describes, by its fields."""
+    """Return the name of the strategy class that a configuration's `components` table describes. Its fields decide."""
     fields = components if isinstance(components, Mapping) else getattr(components, "__dict__", ())
     return "UniformKPCA" if {"n_samples", "solver"} & set(fields) else "DisKPCA"
 
@@ -85,7 +85,7 @@ class SpectralKMeans(CoresetStrategy):
 
     @property
     def _embedding(self) -> DisKPCA | UniformKPCA:
-        """Strategy of the components with ``embed``, since the clients cluster the coordinates."""
+        """Strategy of the components, with ``embed`` set, since the clients cluster the coordinates."""
         return dataclasses.replace(self.components, embed=True)
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:

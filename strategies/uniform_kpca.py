@@ -76,7 +76,7 @@ class UniformKPCA(DrawnLandmarkStrategy):
         return 0 if self.solver == "batch" else self.projection_size
 
     def floats_up_with(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return the floats of rows and, with "disLR", of products or sketches."""
+        """Return the uploaded floats of rows and, with "disLR", of products or sketches."""
         return self.span_floats(cohort, landmarks, self._columns)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:

@@ -149,7 +149,7 @@ class VFedPCA(VFedPCABase):
         self.check_components(cohort[0].rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return costs; with "exact" of at most ``rounds`` products, or else about one for each digit of ``tol``."""
+        """Return the costs. "exact" takes at most ``rounds`` products, or if unset about one per digit of ``tol``."""
         M, N, k = len(cohort), cohort[0].rows, self.most_components
         memory, means = self._local_memory(cohort), self._kernel_mean_floats(cohort)
         if self.merge != "exact":
@@ -163,7 +163,7 @@ class VFedPCA(VFedPCABase):
         return Forecast(self._number_of_searches * steps + 2, up, down, memory, "at most" if self.rounds else "about")
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the plan of local iterations, with "exact" of the search's products, and of the result."""
+        """Return the plan: local iterations, then with "exact" the search's products, and at last the result."""
         k, table = {"k": self.most_components}, self._table_fields()
         iterate = ask(IterateLocally, k, **self._iteration_fields())
         finish = once(Finish, k, **table)
@@ -231,7 +231,7 @@ class VFedPCA(VFedPCABase):
 
     @property
     def _number_of_searches(self) -> int:
-        """Number of searches: two if the number of components is chosen on a different matrix than the model's."""
+        """Number of searches. Two if the number of components is chosen on another matrix than the model's."""
         return 2 if self.n_components == "auto" and self.center != "columns" else 1
 
     def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
@@ -239,7 +239,7 @@ class VFedPCA(VFedPCABase):
         return total.product
 
     def _centred_product(self, block: FloatArray, step: int) -> Protocol[FloatArray]:
-        """Multiply by the centred matrix, removing the constant vector's rounding from the block, too."""
+        """Multiply by the centred matrix. Rounding along the constant vector is removed from the block, too."""
         return _centre_columns((yield from self._multiply(_centre_columns(block), step)))
 
     def _projection_step(self) -> tuple[Step, int]:

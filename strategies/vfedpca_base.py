@@ -33,7 +33,7 @@ M = TypeVar("M")
 
 
 def pooled_kernel_mean(replies: Sequence[Finished]) -> float | None:
-    """Estimate the kernel's mean over rows on all columns from the clients' means on their own columns.
+    """Estimate the mean kernel value between rows over all columns, from the clients' means over their own columns.
 
     A product kernel's mean is about the product of theirs; but a sum of kernels is too narrow only if each of them is.
     """
@@ -58,11 +58,11 @@ class LocalMatrixStrategy(KernelStrategy[M], Generic[M]):
     @property
     @abstractmethod
     def most_components(self) -> int:
-        """Number of components k, or its upper limit if it is chosen."""
+        """Number of components k, or the upper limit if k is chosen."""
 
     @property
     def most_rounds(self) -> int:
-        """Number of rounds T, or with "exact" the largest number of products in a search."""
+        """Number of rounds T. With "exact", the largest number of products in a search."""
         return self.rounds or (MOST_ROUNDS if self.merge == "exact" else DEFAULT_ROUNDS)
 
     def _table_fields(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class LocalMatrixStrategy(KernelStrategy[M], Generic[M]):
         return FLOAT * N * 4 * k + (FLOAT * N * (N + 2 * widest) if self.kernel else centred)
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:  # type: ignore[override]
-        """Return PCA or AKPCA of all columns in one place, with the clients' centring; "auto": the most components."""
+        """Return PCA or AKPCA of all columns in one place, with the clients' centring. "auto": the most components."""
         if self.kernel is None:
             pairs = leading_eigenpairs_of_factor(np.hstack([self._centred(X) for X in shards]), self.most_components)
             return KernelPCA(pairs.values, pairs.vectors, Linear())

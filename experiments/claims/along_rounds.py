@@ -1,4 +1,4 @@
-"""Criteria of ``[[claim]]`` tables about values by outer iteration, for every seed or over the seeds."""
+"""Criteria of ``[[claim]]`` tables about values along the outer iterations, for each seed or over the seeds."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ class _RoundCriteria(ClaimCriteria):
 
 
 class Rate(_RoundCriteria):
-    """Criterion on the slope of log value against log t, mean over seeds; -1 is 1 / t.
+    """Criterion on the slope of log value against log iteration t, averaged over seeds. A fall by 1 / t has slope -1.
 
     - `from`: first iteration that counts; those with value 0 do not.
     - `deviation`: whether it is the slope of the standard deviation over seeds, with the jackknife's standard error.
@@ -96,7 +96,7 @@ class Bounded(_RoundCriteria):
     """Criterion on a value of the rounds at every iteration, for every seed.
 
     - `times_t`: the limits are for t times the value, below c / t where `at_most` is c.
-    - `average`: the limits are for the mean over the iterations, mean over seeds.
+    - `average`: the limits are for the mean over the iterations, averaged over seeds.
     """
 
     check: Literal["bounded"]

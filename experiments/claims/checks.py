@@ -28,7 +28,7 @@ Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
 
 
 class Value(ClaimCriteria):
-    """Criterion on a figure of a method's runs, mean over seeds.
+    """Criterion on a figure of a method's runs, averaged over seeds.
 
     - `metric`: name of the figure.
     - `of`: name of the method.
@@ -56,7 +56,7 @@ class Value(ClaimCriteria):
 
 
 class Comparison(ClaimCriteria):
-    """Criterion on the ratio or difference of two methods' figures with the same seed, mean over seeds.
+    """Criterion on the ratio or difference of two methods' figures with the same seed, averaged over seeds.
 
     - `metric`: name of the figures.
     - `of`: name of the method that is divided by `to`, or from which `to` is subtracted; several only with `at`.
@@ -148,7 +148,7 @@ class Comparison(ClaimCriteria):
         return numbers
 
     def _compared_with_curve(self, setting: Setting, curve: list[Setting]) -> CheckedNumber | None:
-        """Compare a setting with a curve at the setting's own value; None if the curve does not reach it."""
+        """Compare a setting with a curve at the setting's own value. Returns None if the curve does not reach it."""
         compared, values = [], []
         for seed, run in setting.runs.items():
             others = [each.runs[seed] for each in curve]
@@ -183,7 +183,7 @@ def _range_text(settings: Iterable[Setting], metrics: list[str]) -> str:
 
 
 def _interpolated(points: Sequence[tuple[float, float]], x: float) -> float:
-    """Interpolate linearly on logarithmic axes; NaN unless all values are above 0."""
+    """Interpolate linearly on logarithmic axes. Returns NaN unless all values are above 0."""
     if not all(value > 0 for point in points for value in point):
         return math.nan
     return math.exp(np.interp(math.log(x), *np.log(np.array(points)).T))

@@ -24,7 +24,7 @@ class Setting(NamedTuple):
 
 
 class Evidence:
-    """Runs of an experiment, by method and setting, with missing and failed runs; `due`: every point and seed."""
+    """Runs of an experiment by method and setting, with the missing and failed ones. `due`: every point and seed."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Evidence:
         self._due = {(point_key(point), seed): point for point, seed in points}
 
     def of(self, name: str, where: Where) -> list[Setting]:
-        """Return a method's runs at every setting with these swept values; Uncheckable if a run is missing."""
+        """Return a method's runs at every setting with these swept values. Raises Uncheckable if a run is missing."""
         due = [at for at, point in self._due.items() if all(point.get(key) == where[key] for key in where)]
         finished = [at for at in due if (name, *at) in self._runs]
         if not due:

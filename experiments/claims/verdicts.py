@@ -58,7 +58,7 @@ class CheckedNumber(NamedTuple):
 
     @classmethod
     def mean(cls, values: Sequence[float], place: str) -> "CheckedNumber":
-        """Return the mean of one number for each seed, with its standard error."""
+        """Return the mean of one number per seed, with the mean's standard error."""
         mean, error = mean_and_error(values)
         return cls(mean, place, len(values), error)
 
@@ -175,6 +175,6 @@ def check_claims(
     due: Iterable[tuple[dict[str, Any], int]] | None = None,
     failed: Iterable[Failure] = (),
 ) -> list[Claim]:
-    """Return the claims with verdicts, in order; parameters as for `Evidence`."""
+    """Return the claims with their verdicts, in order. The other parameters are as for `Evidence`."""
     evidence = Evidence(runs, due, failed)
     return [claim.judge(evidence) for claim in claims]

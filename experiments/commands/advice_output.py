@@ -89,7 +89,7 @@ def print_advice(
 
 
 def infer_division(parts: Sequence[SiteTable], partition: Partition | None) -> tuple[Division, str]:
-    """Return whether rows or columns are divided, as stated or inferred from the tables, with a sentence on it.
+    """Return the division, of rows or of columns, as stated or inferred from the tables, with the reason for it.
 
     Raises InputError if it is not stated and names and sizes do not decide it.
     """
@@ -168,7 +168,7 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
 
 
 def _with_noise(strategy: KernelStrategy[Any], cohort: Sequence[Member]) -> list[str]:
-    """Return a line for each epsilon about clusters under differential privacy; empty for other methods."""
+    """Return lines about clusters under differential privacy, by epsilon. For other methods there are none."""
     if not isinstance(strategy, ClusteringStrategy) or find_spec("dp_accounting") is None:
         return []
     units = "units known without the rows, as [prepare] scale may state them"

@@ -49,7 +49,7 @@ class Situation:
 
     @property
     def components(self) -> int:
-        """Number of components, at most the possible; for clusters the number of clusters, as in the paper."""
+        """Number of components, limited to the possible ones. For clusters, the number of clusters, as in the paper."""
         return min(self.components_or_clusters, self.rows if self.divided == "vertical" else self.widest)
 
     @property
@@ -120,7 +120,7 @@ class Candidate:
         return (clusters if self.goals == CLUSTERS_ONLY else components) | settings
 
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
-        """Return the strategy; InputError where settings do not fit the situation."""
+        """Return the strategy. Raise InputError if settings do not fit the situation."""
         parameters = self.parameters(situation)
         if any(values_of("share_rows", parameters)) and not situation.share_rows:
             raise InputError("this method sends raw rows; pass --share-rows to allow it")
@@ -295,7 +295,7 @@ def rules() -> str:
 
 
 class Advice(NamedTuple):
-    """Advice on one candidate in a situation; `refusal` is the reason against the candidate, "" if it fits."""
+    """Advice on one candidate in a situation. `refusal`: the reason against the candidate, or "" if it fits."""
 
     candidate: Candidate
     refusal: str = ""
@@ -332,7 +332,7 @@ def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
 def recommended_strategy(
     cohort: Sequence[Member], divided: Division, goal: Goal, number: int, kernel: Kernel | None
 ) -> KernelStrategy[Any]:
-    """Return the first recommended strategy that sends no rows and takes the kernel; None: the strategy's own."""
+    """Return the first recommended strategy that sends no rows and takes the kernel. `kernel` None: its default."""
     advice = advise(situation := Situation(cohort, divided, goal, components_or_clusters=number))
     fitting = [each.candidate for each in advice if not each.refusal and _is_recommended(each, situation)]
     if isinstance(kernel, Linear):

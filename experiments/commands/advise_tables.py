@@ -46,7 +46,7 @@ def is_shape(table: str) -> bool:
 
 
 def read_site_table(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: Any) -> SiteTable:
-    """Read a site's table: its shape, and properties of a file's columns but those in `without`."""
+    """Read the shape of a site's table and, from a file, the properties of all columns but those in `without`."""
     if is_shape(table):
         return SiteTable(*read_shape(table))
     file = SiteFile(table, id=id_, **form)
@@ -115,7 +115,7 @@ def categories_of(parts: Sequence[SiteTable], without: Sequence[str]) -> dict[st
 def as_prepared(
     parts: Sequence[SiteTable], without: Sequence[str], categories: dict[str, tuple[str, ...]]
 ) -> list[SiteTable]:
-    """Return the tables without the columns left out, each level of a category being a column."""
+    """Return the tables as prepared: some columns are left out, and each level of a category is a column."""
     prepared = []
     for part in parts:
         names = tuple(name for name in part.names if name not in without)
@@ -148,7 +148,7 @@ def column_remarks(
 
 
 def with_common_rows(parts: Sequence[SiteTable]) -> list[SiteTable]:
-    """Return the tables with the number of rows common by id; unchanged if one has no ids."""
+    """Return the tables with the number of rows that all have by id. If a table has no ids, nothing changes."""
     id_sets = [set(part.ids) for part in parts if part.ids is not None]
     if len(id_sets) < len(parts):
         return list(parts)

@@ -24,7 +24,7 @@ RUNS = "*/runs.jsonl"  # files of the experiments' finished runs
 def run_folder(
     folder: Path, out: Path, overrides: Sequence[str], *, quick: bool, restart: bool, jobs: int | None
 ) -> None:
-    """Run every unfinished experiment of a folder, and write their page; exit 1 if one failed."""
+    """Run every unfinished experiment of a folder, and write the page of all. Exit with 1 if one failed."""
     experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(locate(folder))]
     errors: dict[str, str | None] = {}
     with progress() as report_line:
@@ -69,7 +69,7 @@ def report_folder(out: Path, form: Format | None = None) -> None:
 
 
 def _results(out: Path) -> dict[str, Any] | None:
-    """Return the content of the page in a folder or its ``report``; None before there is one."""
+    """Return the page's content from a folder or its ``report``, or None if there is no page yet."""
     path = next((path for path in (out / RESULTS, out / PAGE / RESULTS) if path.exists()), None)
     return None if path is None else json.loads(path.read_text(encoding="utf-8"))
 

@@ -8,7 +8,7 @@ from typer.models import ArgumentInfo
 
 
 class Group(TyperGroup):
-    """Command group that restores its arguments' help texts, see `with_argument_help`."""
+    """Command group that restores the help texts of its commands' arguments; see `with_argument_help`."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command with the help texts of its arguments."""
@@ -18,7 +18,7 @@ class Group(TyperGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of the first argument; an error suggests others once, by Click and not by typer too."""
+        """Return the command that the first argument names. Errors suggest others once: by Click, not by typer too."""
         return click.Group.resolve_command(self, ctx, args)
 
 

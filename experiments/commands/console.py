@@ -32,7 +32,7 @@ BAD_INPUT, FAILED, INTERRUPTED, UNREAD = 2, 1, 130, 141
 
 
 class _Output(Console):
-    """Standard output, which ends the command quietly once its reader has ended, as `head` does."""
+    """Standard output. Once its reader, such as `head`, has ended, it ends the command quietly."""
 
     def on_broken_pipe(self) -> None:
         """Exit with the code of a program that SIGPIPE has ended."""
@@ -79,7 +79,7 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], nu
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write text to a file, under a free name such as NAME-2 if it exists, and print its path."""
+    """Write text to a file, and print the path. If the file exists, a free name such as NAME-2 is taken."""
     print_status(f"wrote {ground.write_new(path, text.encode())}")
 
 
@@ -89,7 +89,7 @@ def print_message(text: str) -> None:
 
 
 def print_status(text: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Print a message on standard error as one line, or log it, with fields, if the command has a log."""
+    """Print a message as one line on standard error. If the command has a log, log it there with `fields` instead."""
     if logging.getLogger("fedkernel").handlers:
         log.log(level, "%s", one_line(text), extra=fields)
     else:
@@ -97,7 +97,7 @@ def print_status(text: str, level: int = logging.INFO, **fields: Any) -> None:
 
 
 def check_finite(seconds: float) -> float:
-    """Return an option's number; a typer error unless it is finite."""
+    """Return an option's number, or raise a typer error unless it is finite."""
     if not math.isfinite(seconds):
         raise typer.BadParameter(f"{seconds:g} is not finite.")
     return seconds
@@ -105,7 +105,7 @@ def check_finite(seconds: float) -> float:
 
 @contextmanager
 def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on a terminal; elsewhere print the state every half minute and, with `phases`, each phase.
+    """Show a progress bar on a terminal. Elsewhere, print the state every half minute and, with `phases`, each phase.
 
     Yields a callable that takes the name of a finished run, the number of finished runs, and the total.
     """
@@ -164,7 +164,7 @@ def follow_failures(debug: bool) -> PrintLog:
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command function with the option --debug, whose errors become one line and an exit code.
+    """Return a command function with the option --debug. Its errors become one line and an exit code.
 
     A parameter whose type is a dataclass of options stands for one option for each of its fields.
     """
@@ -200,7 +200,7 @@ def _value_of(parameter: inspect.Parameter, values: Mapping[str, Any]) -> Any:
 
 
 def _fields_of(kind: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the fields of a dataclass as parameters; empty for any other type."""
+    """Return the fields of a dataclass as parameters, or nothing for any other type."""
     make: Callable[..., Any] = kind
     return inspect.signature(make, eval_str=True).parameters if is_dataclass(kind) else {}
 

@@ -75,7 +75,7 @@ def open_finished(folder: Path) -> Finished:
 
 
 def print_summaries(finished: Finished, form: Format) -> None:
-    """Print the console's table in a format, or all figures as csv; missing runs are named on standard error."""
+    """Print the console's table in a format, or all figures as csv. Missing runs are named on standard error."""
     summaries = summarise(finished.runs)
     if form is Format.csv:
         print_text(report.as_csv(*report.in_full(summaries)))
@@ -161,7 +161,7 @@ def _listed(texts: Sequence[str], most: int = MOST_LISTED) -> str:
 
 
 def _deciding(table: Mapping[str, Any], methods: Set[str]) -> dict[str, Any]:
-    """Return the parts of a configuration that decide the runs of some methods, by the methods' names."""
+    """Return the parts of a configuration that decide some methods' runs. Methods are keyed by name."""
     named = {
         kind: {method["name"]: method for method in table.get(kind, []) if method["name"] in methods}
         for kind in ("strategy", "baseline")

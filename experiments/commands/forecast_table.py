@@ -70,7 +70,7 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
 
 
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
-    """Forecast the strategies' runs, with the shape of each site's table where sites hold their own."""
+    """Forecast the strategies' runs. `shape`: of each site's table, where sites hold their own."""
     lines: dict[tuple[str, str], Line] = {}
     for run in planned:
         if run.baseline is None:

@@ -23,7 +23,7 @@ FIELDS = ("run", "round", "phase", "site", "code")  # of a record, copied into i
 
 
 class JSONLines(logging.Formatter):
-    """Formatter of a record as one line of JSON; `always` are fields of every line, such as the log's site."""
+    """Formatter that writes a record as one line of JSON. `always`: fields of every line, such as the log's site."""
 
     def __init__(self, always: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class JSONLines(logging.Formatter):
 
 
 class Lines(SafeLogHandler):
-    """Handler that writes to the current `sys.stderr`, replaced while `grpc.handshakes` redirects descriptor 2."""
+    """Handler that writes to the current `sys.stderr`. `grpc.handshakes` replaces it while redirecting descriptor 2."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
@@ -53,7 +53,7 @@ class Lines(SafeLogHandler):
 
 
 class LogFile(SafeLogHandler, logging.FileHandler):
-    """Handler that writes records to a file readable by its owner only; the disk may be full."""
+    """Handler that writes records to a file readable by its owner only. A full disk does not end the program."""
 
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=ground.open_for_owner)
@@ -69,7 +69,7 @@ def server_log(as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def site_log(path: Path | None, name: str, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """Log a site's records to standard error and, if named, to a file; yields a callable that logs a sentence."""
+    """Log a site's records to standard error and, with a path, to a file. Yields a callable that logs a sentence."""
     handlers: list[logging.Handler] = [Lines()]
     if path is not None:
         try:

@@ -17,7 +17,7 @@ from fedkernel.site import MOST_CSV_COLUMNS, RunRows
 def predict_rows(
     model: Path, rows: SiteFile, label: str | None, out: Path | None, *, name_classes: bool
 ) -> FittedModel:
-    """Label a file's rows by a model's clusters, and write or print the labels; compare them with a label column.
+    """Label a file's rows by a model's clusters, and write or print the labels. `label`: column to compare with.
 
     With `name_classes` the returned model calls its clusters by that column.
     """
@@ -76,7 +76,7 @@ def apply_received(
 
 
 def find_model(where: Path) -> Path:
-    """Return the model's file, or the only one in a folder of a run, experiment or site; else InputError."""
+    """Return a model's file, or the only one in a folder of a run, experiment or site. Raise InputError otherwise."""
     if not where.is_dir():
         return where
     if (own := where / "model.npz").exists():

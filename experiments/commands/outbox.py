@@ -83,7 +83,7 @@ def verify(
 
 
 def _check_against(folder: Path, client: int, departures: Sequence["fedkernel.site.Departure"]) -> tuple[str, int]:
-    """Return a client's name and number of replies in a result; InputError unless all are in this outbox."""
+    """Return a client's name and number of replies in a result. Raise InputError unless all are in this outbox."""
     run, ledger, sites = folder.resolve().name, fedkernel.run.read_ledger(folder), _sites_of(folder)
     clients = sorted({entry.client for entry in ledger.entries})
     names = {number: client_label(number, sites[number] if number < len(sites) else None) for number in clients}
@@ -106,7 +106,7 @@ def _check_against(folder: Path, client: int, departures: Sequence["fedkernel.si
 
 
 def _sites_of(folder: Path) -> Sequence[str]:
-    """Return the names of a result's sites in order; empty without the experiment's folder around it."""
+    """Return the names of a result's sites in order. Outside of an experiment's folder there are none."""
     try:
         experiment = json.loads((folder.resolve().parent.parent / "config.json").read_text(encoding="utf-8"))
         sites = experiment["data"]["sites"]

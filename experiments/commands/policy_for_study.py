@@ -37,7 +37,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
 def show_shares(
     study: Study, shape: tuple[int, int] | None, table_share: float | None = None, left: float = 0.0
 ) -> float | None:
-    """Print the runs' numbers per entry of a site's table, and loss by noise; return the share needed.
+    """Print how many numbers runs send per entry of a site's table, and loss by noise. Return the share needed.
 
     None if `table_share`, by default that of sites without a policy, is enough, as far as forecasts can show. `left`:
     numbers per entry that left before.
@@ -74,7 +74,7 @@ def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Fo
 
 
 def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
-    """Return the forecast of a run's strategy; None unless it is fedkernel's own, as others are not imported."""
+    """Return the forecast of a run's strategy. None for one from outside fedkernel, which is not imported."""
     with suppress(FedkernelError, TypeError, ValueError):  # a cohort that the strategy refuses
         return None if (strategy := _strategy_of(run)) is None else strategy.forecast_of_run(cohort, run.prepare)
     return None

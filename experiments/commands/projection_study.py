@@ -30,7 +30,7 @@ class Projection(NamedTuple):
     model: Path
 
     def serve(self, out: Path, **serving: Any) -> None:
-        """Have all sites project, with the coordinates in a new folder, or send them the model.
+        """Have all sites project, and write the coordinates to a new folder, or send the sites the model.
 
         Further parameters are those of `fedkernel.engines.grpc.serve`.
         """

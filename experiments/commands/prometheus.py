@@ -12,7 +12,7 @@ ROUND_SECONDS_BOUNDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000
 
 
 class Metrics(Observer):
-    """Prometheus counters of a server's runs, in a `registry` of their own; InputError without prometheus-client."""
+    """Prometheus counters of a server's runs, in a `registry` of their own. InputError without prometheus-client."""
 
     def __init__(self, sites: Sequence[str]) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ LEAST_FILE_BYTES = 4096  # that a file counts for, so that the quota limits the 
 
 @dataclass(frozen=True)
 class ReceivedModels:
-    """Storage of model files from a server, in ``received`` of the site's folder `out`; it replaces none.
+    """Storage of model files from a server, in ``received`` of the site's folder `out`. No file is replaced.
 
     - `report_line`: called with a sentence about each file.
     - `quota`: most bytes of all files in that folder, each counting as a `LEAST_FILE_BYTES` at least.

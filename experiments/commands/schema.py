@@ -11,7 +11,7 @@ from fedkernel.experiments.commands.console import print_text
 
 
 def schema_of_experiments() -> dict[str, Any]:
-    """Return the JSON schema of an experiment's file; each key is described as in its table's or a base's docstring."""
+    """Return the JSON schema of an experiment's file. Keys are described as in the docstring of the table or a base."""
     from fedkernel.experiments.claims.along_rounds import Bounded  # noqa: PLC0415 - the help does not wait for pydantic
 
     schema = config.Experiment.model_json_schema()
@@ -25,7 +25,7 @@ def schema_of_experiments() -> dict[str, Any]:
 
 
 def _described(docstring: str) -> tuple[str, dict[str, str]]:
-    """Return a docstring without its list of names, and the description of each."""
+    """Split a docstring into the text before its list of names, and the description of each name."""
     summary, *entries = re.split(r"^- (?=`)", inspect.cleandoc(docstring), flags=re.MULTILINE)
     parts = [entry.partition(": ") for entry in entries]
     return summary.strip(), {

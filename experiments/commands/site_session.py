@@ -94,7 +94,7 @@ def serve_site(
 
 
 def approved_runs(job: Job, approval: str, policy: site.Policy, out: Path) -> list[str]:
-    """Return the ids of a job's runs, whose results models may complete; none if its study is not approved."""
+    """Return the ids of a job's runs, or none if its study is not approved. Models may complete these runs' results."""
     with suppress(RefusedError):
         site.check_approved({"approve": approval, "out": out}, policy, job)
         return [run.id for run in job.runs]
@@ -102,7 +102,7 @@ def approved_runs(job: Job, approval: str, policy: site.Policy, out: Path) -> li
 
 
 def ask_operator(question: str) -> str:
-    """Return the operator's answer to a question, which has a line of its own on standard output.
+    """Ask the operator a question, on a line of its own on standard output, and return the answer.
 
     Python writes prompts on standard error, where `grpc.report_failed_handshakes` waits for the end of a line.
     """

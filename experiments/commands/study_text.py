@@ -39,7 +39,7 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def show_study(study: Study) -> None:
-    """Print a study; runs that differ only in id and seed are shown once, and so is a reply's disclosure."""
+    """Print a study. Runs that differ only in id and seed are shown once, and so is each reply's disclosure."""
     versions = ", ".join(f"{name} {version}" for name, version in study.versions.items())
     _line(f"study {study.name!r}, {versions}")
     alike: dict[str, list[RunSpec]] = {}
@@ -90,7 +90,7 @@ def show_study(study: Study) -> None:
 
 
 def _without_seed(value: Any, seed: int) -> Any:
-    """Return a JSON value without the run's seed under that key; any other seed stays."""
+    """Return a JSON value without entries ``seed`` that equal the run's seed. Other seeds stay."""
     if isinstance(value, dict):
         others = {name: inner for name, inner in value.items() if (name, inner) != ("seed", seed)}
         return {name: _without_seed(inner, seed) for name, inner in others.items()}
@@ -98,7 +98,7 @@ def _without_seed(value: Any, seed: int) -> Any:
 
 
 def _steps(run: RunSpec) -> Table:
-    """Lay out a plan; consecutive steps that differ in numbers only are one line with their range."""
+    """Lay out a plan. Consecutive steps that differ only in numbers become one line, with the numbers' range."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for heading in ("step", "times at most", "asks", "with", "leaves the site"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
@@ -142,7 +142,7 @@ def _leaves_by_path(path: str, value: Any) -> dict[str, Any]:
 
 
 def _equals(name: str) -> str:
-    """Return a parameter's name with the sign before its value; bounds are in tables of their own."""
+    """Return a parameter's name and the sign before its value. A bound is a table with the key `AT_MOST`."""
     return f"{name.removesuffix(f'.{AT_MOST}')} {AT_MOST}" if name.endswith(f".{AT_MOST}") else f"{name} ="
 
 
@@ -153,7 +153,7 @@ def _range_text(values: Sequence[Any]) -> str:
 
 
 def _disclosures(run: RunSpec) -> dict[str, str]:
-    """Return the disclosed information of each reply: from fedkernel's own class, or as the plan's author claims."""
+    """Return the information that each reply discloses, by fedkernel's own class or as the plan's author claims."""
     here = {
         message.__name__: reveals(message) for kind in answers_of(run) for message in (kind.reply_type, *kind.posts)
     }
@@ -165,7 +165,7 @@ def _disclosures(run: RunSpec) -> dict[str, str]:
 
 
 def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
-    """Return the requests that a run's client and preceding steps answer; empty for a foreign, unimported client."""
+    """Return the requests that a run's client and preceding steps answer. A foreign client is not imported: empty."""
     ours = own_short_names("clients")
     pair = ours.get(run.pair or "", run.pair or "")
     if pair not in ours.values():

@@ -48,20 +48,20 @@ class ReadingOptions:
     form: FormatOptions = FormatOptions()
 
     def of(self, path: Path) -> "data.SiteFile":
-        """Return the file at a path with these options; InputError where they contradict each other."""
+        """Return the file at a path with these options. Raise InputError if they contradict each other."""
         columns = None if self.columns is None else data.split_names(self.columns)
         label, drop = tuple(self.label) if self.label else None, tuple(self.drop or ())
         return data.SiteFile(path, columns=columns, label=label, id=self.id, drop=drop, **vars(self.form))
 
 
 def guessed_format(file: "data.SiteFile") -> str:
-    """Return a sentence on the guessed format of a file; empty if nothing was guessed."""
+    """Return a sentence on the guessed format of a file, or "" if nothing was guessed."""
     guessed = " and ".join(file.csv_format.guessed)
     return f"{file.path} is read with {guessed}, guessed from the file" if guessed else ""
 
 
 def with_schema_columns(file: "data.SiteFile", schema: Path) -> "data.SiteFile":
-    """Return a file with a schema's columns in its order; InputError if it differs but for missing cells."""
+    """Return a file with columns in a schema's order. Raise InputError if it differs other than in missing cells."""
     agreed = checks.read_schema(schema)
     faults = [finding for finding in checks.compare(checks.check_file(file, 1), agreed) if finding.severity == "fault"]
     if faults:

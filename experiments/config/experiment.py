@@ -198,7 +198,7 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def table(self) -> dict[str, Any]:
-        """The configuration as a table, overrides applied."""
+        """Configuration as a table, with overrides applied."""
         return self._table
 
     @property
@@ -213,7 +213,7 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def clients(self) -> int | None:
-        """Number of clients; None if the configuration does not determine it."""
+        """Number of clients, or None if the configuration does not determine it."""
         if isinstance(self.data, sections.Shards):
             return len(self.data.shards)
         if isinstance(self.data, sections.Sites):
@@ -234,7 +234,7 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def settings(self) -> list[dict[str, Any]]:
-        """Every combination of cases, by their first values, and swept values; one empty setting without a sweep."""
+        """Every combination of swept values and cases, by their first values. Without a sweep, one empty setting."""
         return [dict(zip(self.swept, values, strict=True)) for values in itertools.product(*self.swept.values())]
 
     @property
@@ -257,12 +257,12 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def settings_and_seeds(self) -> list[tuple[dict[str, Any], int]]:
-        """Every pair of setting and seed; in a finished experiment each method has a run of each pair."""
+        """Every pair of setting and seed. In a finished experiment each method has a run of each pair."""
         return [(setting, seed) for setting in self.settings for seed in self.seeds]
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], source: str, text: str = "") -> "Experiment":
-        """Validate a configuration's table; an error is one sentence with source, key and allowed values."""
+        """Validate a configuration's table. Raises InputError, a sentence with source, key and allowed values."""
         try:
             experiment = cls.model_validate(table)
         except pydantic.ValidationError as error:

@@ -16,7 +16,7 @@ def shipped() -> dict[str, Path]:
 
 
 def locate(path: Path) -> Path:
-    """Return a path that exists, or else the installed experiment, or folder of experiments, of that name."""
+    """Return a path if it exists, else the path of the installed experiment or folder of that name."""
     if path.exists():
         return path
     known = shipped()

@@ -20,7 +20,7 @@ def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
 
 
 def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict[str, Any]:
-    """Return a copy of a configuration's table with a value at a dotted path; ``*`` stands for all methods."""
+    """Return a copy of a configuration's table with a value at a dotted path. ``*`` stands for all methods."""
     changed = copy.deepcopy(table)
     targets: list[Any] = [changed]
     *path, last = _split_key(key, changed)
@@ -57,7 +57,7 @@ def _named_entries(tables: list[Any], name: str, where: str) -> list[dict[str, A
 
 
 def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
-    """Split a dotted path; a method's name may contain dots, and the part after ``sweep.`` is a path by itself."""
+    """Split a dotted path. A method's name may contain dots, and the part after ``sweep.`` is not split."""
     head, dot, rest = key.partition(".")
     if head == "sweep" and dot:
         return [head, rest]

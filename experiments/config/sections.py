@@ -26,7 +26,7 @@ READING_OPTIONS = tuple(field.name for field in _READING)
 
 
 def refuse_repetition(values: list[T], prefix: str = "") -> list[T]:
-    """Return the values; ValueError, which begins with `prefix`, if two are equal."""
+    """Return the values. Raises ValueError, which begins with `prefix`, if two are equal."""
     if again := [value for place, value in enumerate(values) if value in values[:place]]:
         raise ValueError(f"{prefix}{again[0]!r} is listed twice, but the values must differ")
     return values
@@ -67,7 +67,7 @@ else:
 
 
 class FileForm(pydantic.BaseModel):
-    """Table ``[data.forms."FILE"]`` with the form of a single file, where it is not that of the others."""
+    """Table ``[data.forms."FILE"]`` with the format of a single file that differs from the others."""
 
     model_config = STRICT
 
@@ -262,7 +262,7 @@ def _data_kind(value: Any) -> str:
 
 
 def _of_one_kind(value: Any) -> Any:
-    """Raise ValueError for a ``[data]`` table without a kind, or with a key of a different kind than its own."""
+    """Raise ValueError for a ``[data]`` table without a kind, or with a key of another kind."""
     if not isinstance(value, Mapping):
         return value
     kind, allowed = _data_kind(value).strip("()"), data_fields(value)

@@ -1,4 +1,4 @@
-"""Report's description of the data, their division and preparation, and of its metrics."""
+"""Description, in a report, of the data, their division and preparation, and the metrics."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ def data_lines(
 
 
 def receipt_lines(out: Path, data: DataSpec | Shards | Sites) -> list[Line]:
-    """Describe the receipts that sites have handed over into an experiment's folder; empty if there are none."""
+    """Describe the receipts, if any, that sites have handed over into an experiment's folder."""
     receipts = read_receipts(sorted((out / RECEIPTS).glob("**/*.json")))
     if not receipts or not isinstance(data, Sites):
         return []
@@ -135,7 +135,7 @@ def _is_vertical(experiment: Experiment) -> bool:
 
 
 def _listed(sizes: Sequence[int]) -> str:
-    """List the clients' sizes in order, or the range of many."""
+    """List the clients' sizes in order, or just their range if there are many clients."""
     if len(set(sizes)) == 1:
         return count(sizes[0])
     return f"{count(min(sizes))} to {count(max(sizes))}" if len(sizes) > 12 else ", ".join(map(count, sizes))

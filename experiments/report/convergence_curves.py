@@ -97,7 +97,7 @@ def _in_panels(
 
 
 def _curves(runs: Sequence[Run], read: Callable[[Run], dict[int, float]]) -> Curves:
-    """Return mean and spread over seeds of the values from `read`, finite ones only."""
+    """Return mean and spread over seeds of the finite values from `read`."""
     curves: Curves = {}
     for same in by_setting(runs).values():
         values: dict[int, list[float]] = {}

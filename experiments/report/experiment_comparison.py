@@ -15,7 +15,7 @@ RELATIVE_ROUNDING = 1e-12  # difference of a figure between machines, from a lib
 
 
 def match(a: Iterable[Run], b: Iterable[Run]) -> tuple[list[Pair], list[list[Run]], list[list[Run]]]:
-    """Pair the runs of two experiments by name and swept values; also return those of A and of B alone."""
+    """Pair the runs of two experiments by name and swept values. Also return the runs that A or B alone has."""
     ours, theirs = by_setting(a), by_setting(b)
     both = [(runs, theirs[at]) for at, runs in ours.items() if at in theirs]
     only_a = [runs for at, runs in ours.items() if at not in theirs]
@@ -38,7 +38,7 @@ class ComparedFigure:
 
     @property
     def differs(self) -> bool:
-        """True if A and B differ by more than `NOISE` standard errors, or with one seed at all. Seconds never do."""
+        """True if A and B differ by more than `NOISE` standard errors, or at all with one seed. Seconds never do."""
         return self._reason_for_equality() is None
 
     @property
@@ -58,7 +58,7 @@ class ComparedFigure:
         return self.difference or Difference(math.nan, None, paired=False)
 
     def _reason_for_equality(self) -> str | None:
-        """Return the reason to treat A and B as equal; None if they differ."""
+        """Return the reason to treat A and B as equal, or None if they differ."""
         if self.a is None or self.b is None:
             return "–" if self.a is self.b else f"only in {'B' if self.a is None else 'A'}"
         metric, mean, error = metric_of(self.figure), self._difference.mean, self._difference.error
@@ -95,7 +95,7 @@ IN_FULL = ("a_mean", "a_std", "a_seeds", "b_mean", "b_std", "b_seeds", "differen
 
 
 def metric_table(compared: Sequence[ComparedFigure], sides: str) -> Layout:
-    """Lay out one metric's comparison, a row for each method and setting; `sides` names A and B in the title."""
+    """Lay out one metric's comparison, a row for each method and setting. `sides`: names of A and B for the title."""
     swept, metric = cells.swept_of(c.run.point for c in compared), metric_of(compared[0].figure)
     ways = dict.fromkeys(c.difference.paired for c in compared if c.difference and c.difference.error is not None)
     sides_ = [c.a for c in compared], [c.b for c in compared]
@@ -148,7 +148,7 @@ def _side(spread: Spread | None, metric: Metric) -> str:
 
 
 def _difference(c: ComparedFigure) -> str:
-    """Format the mean of B minus that of A, with the range of chance."""
+    """Format the mean of B minus the mean of A, with the range that chance explains."""
     if c.difference is None or not math.isfinite(c.difference.mean):
         return cells.NOT_APPLICABLE
     metric, mean, error = metric_of(c.figure), c.difference.mean, c.difference.error

@@ -1,4 +1,4 @@
-"""Page of many experiments: all claims, then for each its figures, the paper's setting, and costs."""
+"""Page of many experiments: all claims, and then each experiment's figures, the paper's setting, and costs."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 def write_index(out: Path, entries: Sequence[Entry], *, command: str, environment: Mapping[str, str]) -> Path:
-    """Write ``index.html``, the same as ``README.md``, ``results.json`` and their figures; return index.html.
+    """Write the page as ``index.html`` and ``README.md``, with ``results.json`` and figures. Return index.html.
 
     `command` makes the whole page, ``--all`` of a folder; `environment` has versions and the machine.
     """

@@ -1,4 +1,4 @@
-"""Tables of a report's page: for each group of methods its answers, and then its costs."""
+"""Tables of a report's page: metrics for each group of methods, and then costs for each group."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ def _tables(
     first: Mapping[str, str],
     last: Mapping[str, str],
 ) -> list[Table]:
-    """Return a table of each group's figures: `first`, metrics that it has, and `last`, which mark no best method."""
+    """Return a table of figures for each group: `first`, the group's metrics, and `last`. Only `last` marks no best."""
     groups: dict[str, list[Summary]] = {}
     for s in summaries:
         groups.setdefault(s.group or "", []).append(s)
@@ -73,7 +73,7 @@ def _tables(
 
 
 def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[tuple[str, str, str]]:
-    """Return method, setting and cluster sizes, largest first, or by site in steps as sites reported them."""
+    """Return method, setting and cluster sizes, largest first. Without a picture, sizes are by site as reported."""
     rows = []
     first = {(run.name, setting(run.point)): run.seed for run in reversed(runs)}
     for run in runs:
@@ -89,7 +89,7 @@ def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[t
 
 
 def _sizes_by_site(run: Run) -> list[dict[str, float]]:
-    """Return each cluster's rows by site, largest cluster first; empty if no site reported any."""
+    """Return each cluster's number of rows by site, largest cluster first, as far as sites reported them."""
     clusters: dict[str, dict[str, float]] = {}
     for row in run.history:
         for name, number in row.values.items():
@@ -123,7 +123,7 @@ def phase_rows(s: Summary, runs: Sequence[Run], experiment: Experiment) -> list[
 
 
 def _reply_types(method: str) -> dict[str, type[Reply]]:
-    """Return the types of replies by phase; empty if the method cannot be imported here."""
+    """Return the reply types by phase, or nothing if the method cannot be imported here."""
     with suppress(InputError):
         pair: type[KernelStrategy[Any]] = load_class(method, KernelStrategy, "pairs", "method")
         clients = (PrepareClient, WidthClient, pair.client)

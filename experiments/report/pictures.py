@@ -41,7 +41,7 @@ class Panel:
 
 
 def draw_panels(lines: Sequence[Sequence[Panel]]) -> Canvas:
-    """Draw panels with independent but equal scales on both axes, and one legend.
+    """Draw panels with one legend. Each panel has a scale of its own, the same on both axes.
 
     `lines`: each begins a new row of the figure.
     """
@@ -88,7 +88,7 @@ MOST_PICTURES = 24
 
 
 def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Drawn | None:
-    """Draw each method's rows along two components, with its first seed. A line is a group at a setting."""
+    """Draw each method's rows along two components, with the first seed. A line of panels is a group at a setting."""
     if not (having := pictured(runs, pictures)):
         return None
     drawn = having[:MOST_PICTURES]
@@ -157,7 +157,7 @@ def matched_clusters(clusters: AnyArray, onto: AnyArray) -> AnyArray:
 
 
 def class_colours(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:
-    """Return each class's colour number: its best matching cluster, one to one, in shared rows."""
+    """Return each class's colour number: the cluster that matches it best, one to one, by shared rows."""
     names = sorted_classes(kinds)
     numbers = np.array([names.index(kind) for kind in kinds.tolist()])
     places = matched_clusters(numbers, clusters)

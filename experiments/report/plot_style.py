@@ -49,7 +49,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Scale:
-    """Scale of an axis; with `log`, values not above `floor` are drawn there, labelled `zero`."""
+    """Scale of an axis. With `log`, values up to `floor` are drawn at the floor, labelled `zero`."""
 
     low: float
     high: float
@@ -95,7 +95,7 @@ class Scale:
         return [self.place(value) for value in spread.values]
 
     def apply(self, axes: Axes, axis: Axis) -> None:
-        """Set an axis's scale, limits and ticks: powers of ten, on a short axis also 2 and 5 times them."""
+        """Set an axis's scale, limits and ticks. Log ticks are powers of ten, and if few 2 and 5 times these."""
         across = axis is axes.xaxis
         limit = axes.set_xlim if across else axes.set_ylim
         if not self.log:
@@ -142,7 +142,7 @@ def looks(summaries: Sequence[Summary]) -> dict[str, Look]:
 
 
 def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = ()) -> Scale:
-    """Return a metric's scale, over `also` too: logarithmic for errors, and for others that span two decades."""
+    """Return a metric's scale, which covers `also`, too. It is logarithmic for errors, and for others of wide range."""
     means, lie = [m.mean for m in spreads], metric_of(metric).axis
     if lie == "close":
         log = min(means) > 0 and max(means) >= 5 * min(means)
@@ -152,7 +152,7 @@ def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = 
 
 
 def _ends(spread: Spread, log: bool) -> tuple[float, float]:
-    """Return the ends of one standard deviation; on a log axis the smallest seed near 0."""
+    """Return the ends of a bar of one standard deviation. Near 0 on a log axis, it begins at the smallest seed."""
     if not spread.std or (log and spread.mean < FLOOR):
         return spread.mean, spread.mean
     low = spread.mean - spread.std

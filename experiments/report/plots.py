@@ -256,7 +256,7 @@ def _shown(summaries: Sequence[Summary], metric: str) -> list[tuple[Summary, Spr
 
 
 def _adds_to_the_table(summaries: Sequence[Summary]) -> bool:
-    """Return whether there are several methods, or settings of one method that no other figure has as axis."""
+    """Return whether there are several methods, or settings of one method that are on no other figure's axis."""
     swept = any(not _is_number(value) for s in summaries for value in s.point.values())
     return len({s.name for s in summaries}) > 1 or (swept and len(summaries) > 1)
 

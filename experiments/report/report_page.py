@@ -124,7 +124,7 @@ def write_report(
 
 
 def metric_names(summaries: Sequence[Summary], preferred: str | None) -> tuple[list[str], list[str]]:
-    """Return the leading metric, if any, and the others: comparable across settings first, then frequent ones."""
+    """Return the leading metric, if any, and the others: those comparable across settings first, then frequent ones."""
     leading = results.leading_metric(summaries, preferred)
     having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
     ranks = {name: rank for rank, name in enumerate(results.LEADING)}

@@ -1,4 +1,4 @@
-"""Page for a site's operator, which stays at the site: rows, clusters, column figures, and totals of its outbox."""
+"""Page for a site's operator: rows, clusters, column figures, and totals of the outbox. It stays at the site."""
 
 import base64
 import io
@@ -70,7 +70,7 @@ _EXPLANATIONS = {
 
 
 def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) -> dict[str, str] | None:
-    """Draw the rows, once by each of their groupings; return the picture as a data address, with its caption."""
+    """Draw the rows, once for each grouping. Return the picture as a data address, with a caption."""
     Z = run.coordinates
     points = None if Z is None else two_coordinates(Z, turn=labels is not None)
     if points is None:
@@ -107,7 +107,7 @@ def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]
 
 
 def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, float]]]], int]:
-    """Return the number of figures per column, the largest columns first, and the number left out."""
+    """Return the number of figures per column, the columns, largest first, and the number of columns left out."""
     rows = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
     longest = max((abs(figure) for figures in rows.values() for figure in figures), default=0.0) or 1.0
     order = sorted(rows, key=lambda name: -max(map(abs, rows[name])))

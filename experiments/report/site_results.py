@@ -45,12 +45,12 @@ class SiteRun:
 
     @property
     def model(self) -> Any:
-        """Model of the run; None if the site has none."""
+        """Model of the run, or None if the site has none."""
         return self.fitted.model
 
     @cached_property
     def numbers(self) -> FloatArray | None:
-        """Prepared table (n, d) of the run; None without a table or if it is not numeric."""
+        """Prepared table (n, d) of the run, or None if there is no table or it is not numeric."""
         return None if self.table is None else self._prepared(self.table)
 
     @property
@@ -68,7 +68,7 @@ class SiteRun:
 
     @property
     def coordinates(self) -> FloatArray | None:
-        """Coordinates (n, s) of the rows, stored or from the model; None without either."""
+        """Coordinates (n, s) of the rows, stored or from the model, or None if there are neither."""
         vectors = self.arrays.get("eigenvectors")
         if "embedding" in self.arrays:
             return self.arrays["embedding"]
@@ -80,7 +80,7 @@ class SiteRun:
 
     @property
     def labels(self) -> AnyArray | None:
-        """Cluster of each row (n,), stored or from the model; None without clusters."""
+        """Cluster of each row (n,), stored or from the model, or None if there are no clusters."""
         if "labels" in self.arrays:
             return self.arrays["labels"]
         Z = self._model_coordinates(self.numbers) if isinstance(self.model, KernelKMeans) else None
@@ -239,7 +239,7 @@ def _described(
 
 
 def _arrays(path: Path) -> dict[str, AnyArray]:
-    """Return the arrays of an npz file; empty for a model."""
+    """Return the arrays of an npz file, or none if the file is a model."""
     with open_npz(path) as file:
         arrays = {} if "header" in file else dict(file)
     of_rows = {name: array for name, array in arrays.items() if name in ROW_ARRAYS}

@@ -132,7 +132,7 @@ def as_latex(layout: Layout) -> str:
 
 
 def as_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write comma-separated values with all digits; None is empty."""
+    """Write comma-separated values with all digits, and None as an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(headings)
@@ -155,7 +155,7 @@ def _latex(cell: str, *, number: bool) -> str:
 
 
 def _mathematics(match: re.Match[str]) -> str:
-    """Format a number's power of ten and its sign, which is a hyphen outside of mathematics."""
+    """Set a number's power of ten and sign in mathematics. Outside of it, the sign would be a hyphen."""
     mantissa, exponent = match["mantissa"], match["exponent"]
     if exponent is None or not int(exponent):
         return f"${mantissa}$" if mantissa[0] in "-+" else mantissa

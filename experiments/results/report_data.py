@@ -1,4 +1,4 @@
-"""Data for the report beside the rows: table shapes, columns, component directions, and rows in two coordinates."""
+"""Data for the report beside runs.jsonl: table shapes, columns, component directions, and rows in two coordinates."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,14 +14,14 @@ from fedkernel.ground import AnyArray, FloatArray, InputError, load_npy, load_pa
 
 
 def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence[int] = ()) -> None:
-    """Write each client's table shape, (rows, columns), and rows left out for an empty cell, unless written."""
+    """Write each client's table shape (rows, columns) and number of rows dropped for empty cells, unless written."""
     if read_shapes(out) != (list(shapes), list(dropped)):
         table = {"shapes": list(shapes)} | ({"dropped": list(dropped)} if dropped else {})
         write_atomic(out / "data.json", lambda file: file.write(json.dumps(table).encode()))
 
 
 def read_shapes(out: Path) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return rows and columns of each client's table, and each one's dropped rows; empty if there is no valid file."""
+    """Return each client's table shape (rows, columns) and number of dropped rows. Empty without a valid file."""
     try:
         table = json.loads((out / "data.json").read_text())
         shapes = [(int(rows), int(columns)) for rows, columns in table["shapes"]]
@@ -38,7 +38,7 @@ class Columns(NamedTuple):
 
 
 def read_columns(out: Path, runs: Iterable[Run]) -> Columns | None:
-    """Return the columns in the first strategy's model; None without a model or names."""
+    """Return the columns in the first strategy's model, or None without a model or names."""
     path = next((out / run.model for run in runs if run.kind == "strategy" and run.model), None)
     with suppress(InputError, KeyError, TypeError):
         if path is not None and (columns := (about := load_parts(path).about).get("columns")):

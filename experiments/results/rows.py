@@ -1,4 +1,4 @@
-"""Rows of runs.jsonl, one finished run each, and of failures.jsonl; an interruption costs at most the last line."""
+"""Rows of runs.jsonl, one per finished run, and of failures.jsonl. An interruption costs at most the last line."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def read_runs(path: str | Path) -> list[Run]:
 
 
 def append_run(path: str | Path, run: Run) -> None:
-    """Append a run to runs.jsonl, created if missing, and sync the file, after removing a cut last line."""
+    """Append a run to runs.jsonl and sync it. A missing file is created, and a last line that was cut is removed."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     line = run.model_dump_json().encode() + b"\n"
@@ -129,7 +129,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def parse_line(kind: type[Row], line: bytes, where: str) -> Row:
-    """Parse a line of JSON as a row; InputError, which begins with `where`, if it is invalid."""
+    """Parse a line of JSON as a row. Raises InputError, which begins with `where`, if the line is invalid."""
     try:
         return kind.model_validate(json.loads(line))
     except pydantic.ValidationError as error:
@@ -177,7 +177,7 @@ class Failure(pydantic.BaseModel):
 
 
 def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
-    """Read the failed runs from failures.jsonl, without those in `finished`; InputError names an invalid line."""
+    """Read the failed runs from failures.jsonl, without those in `finished`. An InputError names an invalid line."""
     done, failures = set(finished), list[Failure]()
     try:
         lines = path.read_bytes().splitlines()
@@ -191,7 +191,7 @@ def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
 
 
 def write_failures(path: Path, failures: Sequence[Failure]) -> None:
-    """Write the failed runs to failures.jsonl; without any, delete the file."""
+    """Write the failed runs to failures.jsonl, or delete the file if there are none."""
     if not failures:
         path.unlink(missing_ok=True)
         return

@@ -36,7 +36,7 @@ NUMBER = re.compile(r"-?\d[\d.,]*(e[+-]?\d+)?")
 
 
 def findings(runs: Sequence[Run]) -> list[str]:
-    """Return the runs' findings, each run's first ahead; sentences that differ in numbers only are merged."""
+    """Return the runs' findings, all first ones ahead. Sentences that differ in numbers only are merged."""
     alike: dict[tuple[str, int], list[tuple[str, str]]] = {}
     times = Counter[tuple[str, str]]()  # one run may have a sentence twice, of columns whose names differ in a number
     for nth in itertools.zip_longest(*(run.findings for run in runs)):

@@ -22,7 +22,7 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 @dataclass(frozen=True)
 class Spread:
-    """Figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), extremes.
+    """Mean, standard deviation and extremes of a figure over n seeds. The deviation has divisor n - 1; None for n = 1.
 
     `values` are the seeds', in their order; empty if one is not finite.
     """
@@ -36,7 +36,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Summarise at least one value; the figures are NaN if any of the values is not finite."""
+        """Summarise at least one value. Mean and extremes are NaN if any value is not finite."""
         x = np.array(values, dtype=float)
         if not np.isfinite(x).all():
             return cls(float("nan"), None, float("nan"), float("nan"), len(x))
@@ -49,7 +49,7 @@ NOISE = 2.0  # standard errors of a mean over seeds that count as noise
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two means over seeds, with its standard error; `paired`: taken seed by seed.
+    """Difference of two means over seeds, with its standard error. `paired`: whether it is taken seed by seed.
 
     `mean` is NaN where a value is not finite; `error` is 0 if all seeds agree, None with a single seed on a side.
     """
@@ -73,7 +73,7 @@ def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean of one number for each seed, and its standard error; None with one seed."""
+    """Return the mean of one number per seed, and its standard error. The error is None with one seed."""
     spread = Spread.of(values)
     if spread.std is None:
         return spread.mean, None
@@ -87,7 +87,7 @@ RUN_COSTS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "se
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of one method at one sweep point over its seeds; None for a metric that never applied."""
+    """Figures of one method at one sweep point over its seeds. A metric that never applied is None."""
 
     name: str
     point: dict[str, Any]
@@ -105,7 +105,7 @@ class Summary:
     phases: dict[str, Spread]
 
     def spread(self, figure: str) -> Spread | None:
-        """Return the spread of a metric or of a run's count; None where it does not apply."""
+        """Return the spread of a metric or of a run's count, or None where it does not apply."""
         counted: Spread | None = getattr(self, figure, None)
         return counted if metric_of(figure).counted else self.metrics.get(figure)
 
@@ -145,13 +145,13 @@ def leading_metric(summaries: Iterable[Summary], preferred: str | None = None) -
 
 
 def measured(run: Run, figure: str) -> float | None:
-    """Return a metric or a count of a run; None where it does not apply."""
+    """Return a metric or a count of a run, or None where it does not apply."""
     value: float | None = getattr(run, figure) if metric_of(figure).counted else run.metrics.get(figure)
     return value
 
 
 def by_iteration(run: Run, value: str) -> dict[int, float]:
-    """Return a value of a run's rounds by outer iteration t, the last one. Counts of whole runs are summed."""
+    """Return a value by outer iteration t, that of t's last round in a run. Counts are summed over t's rounds."""
     values: dict[int, float] = {}
     adds_up = metric_of(value).counted and value in Round.model_fields
     for row in run.history:

@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """One sentence about the failed runs; empty if none failed."""
+        """One sentence about the failed runs, or "" if none failed."""
         total = len(self.rows) + len(self.missing) + len(self.failed)
         return results.summary_of(self.failed, total) if self.failed else ""
 
@@ -136,7 +136,7 @@ def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
 
 
 def outcome_of(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
-    """Return the outcome of the finished runs, claims checked; failures are read from the output folder."""
+    """Check the claims against the finished runs, and return the outcome. Failures are read from the output folder."""
     rows, failed = results.in_order(runs), failures_in(out, experiment, runs)
     claims = check_claims(experiment.claim, rows, experiment.settings_and_seeds, failed)
     without = {failure.id for failure in failed}
@@ -152,7 +152,7 @@ def unfinished(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
 def _ended_runs(
     experiment: Experiment, todo: Sequence[Planned], study: Study | None, out: Path, engine: Engine | None
 ) -> Iterator[tuple[Planned, Run | FailedRun]]:
-    """Yield each run's row or failure as the run ends: strategies through the engine, baselines here."""
+    """Yield each run's row or failure as the run ends. The engine runs strategies, and baselines run here."""
     references: References = {}
     by_id = {run.id: run for run in todo if run.baseline is None}
     if by_id:
@@ -196,7 +196,7 @@ def _row_or_failure(run: Planned, references: References, out: Path) -> Run | Fa
 
 
 def _reference(run: Planned, known: References) -> tuple[models.Model, Duration] | tuple[None, None]:
-    """Return the central answer for a run; None if its method has none or the report wants none."""
+    """Return the central model for a run, and its duration. Both are None if the method or the report has none."""
     experiment, strategy = run.point.experiment, run.strategy
     if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
         return None, None
@@ -247,7 +247,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
 
 
 def _name_findings(run: Planned, own: Mapping[str, float], figures: Mapping[str, float]) -> list[str]:
-    """Return a warning for each figure or metric that is hidden by a registered one of its name."""
+    """Return a warning for each figure or metric that is hidden by a registered one of the same name."""
     taken = [name for name in own if name in figures or models.metric_of(name).counted]
     pair, named = type(run.strategy).__name__, models.namesakes(run.point.experiment.metrics)
     return [
@@ -260,7 +260,7 @@ def _name_findings(run: Planned, own: Mapping[str, float], figures: Mapping[str,
 
 
 def _stability(run: Planned, model: models.Model, out: Path) -> tuple[dict[str, float], list[str]]:
-    """Return the agreement of a run's clusters with the first seed's, or a sentence if its result is missing."""
+    """Return the agreement of a run's clusters with the first seed's, or a sentence if that seed has no result."""
     experiment, first = run.point.experiment, out / "results" / run.first_seed_id / "model.npz"
     here = experiment.evaluate and bool(run.shards)
     if not here or not isinstance(model, models.KernelKMeans) or run.seed == experiment.seeds[0]:
@@ -282,7 +282,7 @@ def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[flo
 
 
 def _per_iteration(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return means over outer iterations of floats and Lanczos iterations; empty without outer iterations."""
+    """Return the means of floats and Lanczos iterations over outer iterations, or nothing if there are none."""
     rows = [row for row in history if "t" in row.get("values", {})]
     if not rows:
         return {}
@@ -312,7 +312,7 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
 
 
 def _label_findings(run: Planned) -> list[str]:
-    """Return the warning that some rows have no label; metrics that compare with labels leave these out."""
+    """Return a warning if some rows have no label. Metrics that compare with labels leave these rows out."""
     labelled = has_label([] if run.all_classes is None else run.all_classes)
     if labelled.all():
         return []

@@ -31,7 +31,7 @@ COLUMN_OPTIONS = ("columns", "label", "drop")  # with columns divided, each file
 
 
 def files_of(data: Shards, divided: Division) -> list[SiteFile]:
-    """Return the files with their own options; where rows are divided, with the first file's column order.
+    """Return the files with their own options. If rows are divided, all take the first file's column order.
 
     Raises InputError if, with rows divided, the files' column names differ, or if, with columns divided, an option
     names a column that no file has.
@@ -50,7 +50,7 @@ def check_files(data: Shards) -> None:
 def raw_tables(
     data: Shards, divided: Division, run: str = "", seed: int = 0, prepare: Prepare | None = None
 ) -> list[RawTable]:
-    """Return the files' contents with rows aligned, before `Prepare`, and without the rows that it drops.
+    """Return the files' contents with rows aligned, not prepared yet, but without the rows that `Prepare` drops.
 
     With columns divided, rows with ids are those of a run between sites, in the order that its id and the seed decide.
     """
@@ -63,7 +63,7 @@ def raw_tables(
 
 
 def tables_of(data: Shards, divided: Division, run: str = "", seed: int = 0) -> list[Rows]:
-    """Return the clients' numeric tables, rows aligned as by `raw_tables`; InputError names an empty or text cell."""
+    """Return the clients' numeric tables, aligned as by `raw_tables`. An InputError names an empty or text cell."""
     places = _positions(data, divided, run, seed, _ids(data, divided))
     tables = [(_numbers(file), rows) for file, rows in zip(files_of(data, divided), places, strict=True)]
     return [X if rows is None else X[rows] for X, rows in tables]
@@ -72,7 +72,7 @@ def tables_of(data: Shards, divided: Division, run: str = "", seed: int = 0) -> 
 def labels_of(
     data: Shards, divided: Division, run: str = "", seed: int = 0, prepare: Prepare | None = None
 ) -> list[AnyArray] | None:
-    """Return the labels of each client's rows, or with columns divided of all rows; None without labels.
+    """Return the labels of each client's rows or, if columns are divided, of all rows. None without labels.
 
     With several label columns, the first counts. The class of a row without a label is None; of files without any label
     there are none. Raises InputError if, with rows divided, only some have a label column.
@@ -131,7 +131,7 @@ def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Ve
 def _with_own_columns(
     files: Sequence[SiteFile], headers: Sequence[Sequence[str]], options: Sequence[str]
 ) -> list[SiteFile]:
-    """Return the files, each with only its own columns in these options; a file without a header keeps all."""
+    """Return the files, each with its own columns only in these options. A file without a header keeps all."""
     everywhere = dict.fromkeys(name for header in headers for name in header)
     own: list[SiteFile] = []
     for file, header in zip(files, headers, strict=True):
@@ -157,7 +157,7 @@ def _is_arrays(file: SiteFile) -> bool:
 
 
 def _header(file: SiteFile) -> tuple[str, ...]:
-    """Return the names of all columns of a file; empty if it has no names."""
+    """Return the names of all columns of a file, or nothing if it has no names."""
     bare = replace(file, id=None, columns=None, label=None, drop=())
     return bare.read().columns if _is_arrays(file) else _raw(bare).names
 
@@ -198,7 +198,7 @@ def _ids(data: Shards, divided: Division) -> list[tuple[str, ...] | None]:
 def _positions(
     data: Shards, divided: Division, run: str, seed: int, ids: Sequence[tuple[str, ...] | None]
 ) -> list[Positions | None]:
-    """Return each file's row positions in a run, agreed as sites do, with ids hashed without a key."""
+    """Return each file's row positions in a run. They are agreed as by sites, with ids hashed without a key."""
     if divided == "horizontal" or not any(own is not None for own in ids):
         return [None] * len(ids)
     hashed = {}

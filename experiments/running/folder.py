@@ -64,7 +64,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
 
 
 def failures_in(out: Path, experiment: Experiment, finished: Iterable[Run]) -> list[Failure]:
-    """Return an experiment's failed runs that have not finished since, in its order."""
+    """Return an experiment's failed runs that have not finished since, in the experiment's order."""
     failed = {failure.id: failure for failure in read_failures(out / FAILURES, (run.id for run in finished))}
     return [failed[id_] for id_ in run_ids(experiment) if id_ in failed]
 

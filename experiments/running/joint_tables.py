@@ -1,4 +1,4 @@
-"""Computations on all clients' tables for the plan: preparation as the sites do it, and kernel widths by rule."""
+"""Computations on all clients' tables for the plan: preparation as at sites, and kernel widths from the data."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ def raw_shards(source: Source, prepare: Prepare, divided: Division, run: str) ->
 
 @lru_cache(maxsize=1)
 def prepared_shards(source: Source, prepare: Prepare, divided: Division, run: str) -> list[FloatArray]:
-    """Return the clients' prepared tables, (n_m, columns) each, bit for bit; `run`: "" unless it decides the order."""
+    """Return the clients' prepared tables, (n_m, columns) each, bit for bit. `run`: "" unless it decides the order."""
     return prepare_centrally(raw_shards(source, prepare, divided, run), prepare, divided)
 
 
@@ -59,7 +59,7 @@ def with_pooled_widths(
 
 
 def _ruled_table(value: Any) -> Mapping[str, Any] | None:
-    """Return the table of a fedkernel kernel with a rule-based width; None for all others, invalid ones included."""
+    """Return the table of a fedkernel kernel whose width a rule computes. None for all others, also invalid ones."""
     table = table_of_name(value)
     if isinstance(table, Mapping) and str(table.get("type")) in KERNELS:
         with suppress(InputError):

@@ -78,7 +78,7 @@ def run_all(
 def startable(
     waiting: Sequence[Experiment], running: Sequence[Experiment], jobs: int, memory: float
 ) -> list[Experiment]:
-    """Return the waiting experiments that can start now, in order; a single one always can (memory in GB)."""
+    """Return the waiting experiments that can start now, in order. If none runs, one always can. `memory`: in GB."""
     begun = list(running)
     for experiment in waiting:
         needed = sum(1.0 if its.paper is None else its.paper.memory for its in [*begun, experiment])

@@ -45,7 +45,7 @@ class Point:
 
 
 def points(experiment: Experiment) -> Iterator[Point]:
-    """Yield the experiment at every combination of swept values; the experiment itself without a sweep."""
+    """Yield the experiment at every combination of swept values, or the experiment itself without a sweep."""
     where = f"{experiment.source}: sweep"
     for point in experiment.settings:
         swept = copy.deepcopy(experiment.table)
@@ -73,7 +73,7 @@ def run_ids(experiment: Experiment) -> list[str]:
 
 
 def run_fingerprints(experiment: Experiment) -> dict[str, str]:
-    """Return a text of everything that decides a run's result, by the run's id, in order."""
+    """Return for each run, by id and in order, a text of everything that decides its result."""
     texts: dict[str, str] = {}
     for point in points(experiment):
         its = point.experiment
@@ -106,7 +106,7 @@ class Planned:
 
     @property
     def shards(self) -> list[Rows]:
-        """Tables of the clients, loaded on access since a sweep's exceed memory; empty where sites hold their own."""
+        """Tables of the clients, empty where sites hold their own. Loaded on access, since a sweep's exceed memory."""
         return _shards(self.point.experiment, self.seed, self.strategy.partition, self.id)
 
     @property
@@ -120,7 +120,7 @@ class Planned:
 
     @property
     def dropped(self) -> list[int]:
-        """Number of rows of each client's file left out for an empty cell, with rows divided."""
+        """Number of rows left out of each client's file for an empty cell, if rows are divided."""
         data, prepare = self.point.experiment.data, self.point.experiment.prepare
         drops = prepare is not None and prepare.missing == "drop" and self.strategy.partition == "horizontal"
         if not drops or not isinstance(data, Shards):
@@ -130,7 +130,7 @@ class Planned:
 
     @property
     def order(self) -> str:
-        """Key for the order of the rows: the run's id if rows are aligned by ids, else ""."""
+        """Key for the order of the rows: the run's id if rows are aligned by ids, and "" otherwise."""
         data = self.point.experiment.data
         return self.id if isinstance(data, Shards) and file_tables.are_aligned(data, self.strategy.partition) else ""
 
@@ -210,7 +210,7 @@ class Planned:
 
 
 def study_of(experiment: Experiment, planned: Sequence[Planned]) -> Study | None:
-    """Return the study of an experiment's runs, for approval by sites that hold their own data; else None."""
+    """Return the study of an experiment's runs for the sites' approval, or None if no sites hold the data."""
     if not isinstance(experiment.data, Sites):
         return None
     return Study(name=experiment.name, runs=[run.spec for run in planned if run.baseline is None])
@@ -282,7 +282,7 @@ def _check_data_exists(experiment: Experiment, seed: int) -> None:
 def _check_data(
     method: Method, pair: type[KernelStrategy[Any]], experiment: Experiment, shards: Sequence[Rows]
 ) -> None:
-    """Raise InputError for data divided the wrong way, and for sparse rows of a client of dense ones."""
+    """Raise InputError for data divided the wrong way, unfit for the report's images, or sparse at a dense client."""
     if isinstance(experiment.data, DataSpec) and experiment.partition.kind != pair.partition:
         kind = experiment.partition.kind
         raise InputError(f"partition.kind = {kind!r}, but {method.method} needs {pair.partition!r}")

@@ -1,4 +1,4 @@
-"""Additions to a finished run: columns and scaling of named data sets for its model, and its rows' picture."""
+"""Additions to a finished run: a named data set's columns and scaling for the model, and a row picture."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ def with_column_info(result: Result[Any], run: Planned) -> Result[Any]:
 
 @lru_cache(maxsize=1)
 def _column_info(data: DataSpec) -> dict[str, Any]:
-    """Return the columns and, if it is known, the preparation of a data set; empty without names."""
+    """Return the column names and, if known, the preparation of a data set, or nothing if it has no names."""
     if data.name in GENERATED or data.scale == "unit-norm" or data.transposed:
         return {}
     table = load(replace(data, scale="none"))
@@ -48,7 +48,7 @@ def _column_info(data: DataSpec) -> dict[str, Any]:
 
 
 def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]]) -> RowPicture | None:
-    """Return a model's row coordinates for the report, with the first seed; None if it draws none.
+    """Return a model's row coordinates for the report's picture, with the first seed, or None if none is drawn.
 
     An isolated baseline's `model` is client 0's, here with the rows of all clients; `outputs` are the simulated sites'.
     """

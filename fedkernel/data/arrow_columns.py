@@ -1,4 +1,4 @@
-"""Columns of pyarrow tables: numbers, and row ids, which are unique texts."""
+"""Numeric columns and row ids of pyarrow tables. Row ids are unique texts."""
 
 import importlib
 from pathlib import Path
@@ -17,7 +17,7 @@ def is_numeric(kind: Any) -> bool:
 
 
 def stack_columns(read: Any, dtype: npt.DTypeLike, title: str, first: int = 0, header: int = 1) -> AnyArray:
-    """Return a pyarrow table's numeric columns as an array of shape (n, d); InputError for an empty cell.
+    """Return a pyarrow table's numeric columns as an array of shape (n, d). Raises InputError for an empty cell.
 
     For the error text: `title` names the table, `first` is the number of its first row, `header` the row of names.
     """
@@ -32,7 +32,7 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, title: str, first: int = 0, h
 
 
 def column_values(column: Any) -> AnyArray:
-    """Return the values of a numeric pyarrow column, arbitrary at nulls, without pandas, which ``to_numpy`` imports."""
+    """Return a numeric pyarrow column's values, arbitrary at nulls. Unlike ``to_numpy``, it does not import pandas."""
     array = column.combine_chunks()
     data, first, count = array.buffers()[1], array.offset, len(array)
     if str(array.type) == "bool":  # eight per byte
@@ -46,7 +46,7 @@ NUMPY_FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
 def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[str, ...] | None:
-    """Return the ids in a pyarrow table's column; InputError unless present and unique. `header`: row of the names."""
+    """Return a pyarrow column's ids. Raises InputError unless present and unique. `header`: row of the names."""
     if name is None:
         return None
     column, types = read.column(name), importlib.import_module("pyarrow.types")

@@ -51,7 +51,7 @@ class Table(ABC):
 
     @abstractmethod
     def _block(self, first: int, last: int) -> Raw:
-        """Return rows first to last - 1, at least one, of any dtype, as a copy or a read-only view."""
+        """Return rows first to last - 1, in any dtype, as a copy or a read-only view. There is at least one."""
 
     @abstractmethod
     def _take(self, positions: Positions) -> Raw:
@@ -70,7 +70,7 @@ class Table(ABC):
         return self._checked(self._block(first, last), dtype, np.arange(first, last))
 
     def take(self, positions: Positions, dtype: npt.DTypeLike = np.float64) -> Rows:
-        """Read the rows at these positions (k,), in order, repeated ones too; otherwise as `block`."""
+        """Read the rows at positions (k,), in that order and as often as listed. Types and errors are as in `block`."""
         positions = np.asarray(positions)
         if positions.size == 0:
             return self._nothing(dtype)
@@ -106,7 +106,7 @@ class Table(ABC):
 
 
 class ArrayTable(Table):
-    """Rows of a real array X (n, d) of any dtype, in memory or memory-mapped, converted by block."""
+    """Table of a real array X (n, d) of any dtype, in memory or memory-mapped. Blocks are converted when read."""
 
     def __init__(self, X: npt.ArrayLike, title: str = "X", path: Path | None = None) -> None:
         self.X = as_array(X, title)
@@ -145,7 +145,7 @@ class SparseTable(Table):
 
 
 class _ChunkedTable(Table):
-    """Base class of tables read by chunk, of rows starts[k] to starts[k + 1] - 1; the last is cached."""
+    """Base class of tables read by chunk. Chunk k has rows starts[k] to starts[k + 1] - 1; the last read is cached."""
 
     def _cut(self, starts: npt.NDArray[np.int64]) -> None:
         self._starts = starts
@@ -176,7 +176,7 @@ class _ChunkedTable(Table):
         return rows
 
     def _of(self, rows: Any) -> Any:
-        """Return the number of a row's chunk; empty chunks are skipped."""
+        """Return the number of the chunk that holds each row, skipping empty chunks."""
         return np.searchsorted(self._starts, rows, side="right") - 1
 
     def _chunk(self, number: int) -> AnyArray:
@@ -257,7 +257,7 @@ TableLike: TypeAlias = npt.ArrayLike | sparse.sparray | sparse.spmatrix | Table 
 
 
 def as_table(X: TableLike, title: str) -> Table:
-    """Wrap a sparse matrix, array-like (n, d) or file path as a Table; a Table stays. `title`: name in error texts."""
+    """Return a sparse matrix, array-like (n, d), file path or Table as a Table. `title`: name in error texts."""
     if isinstance(X, Table):
         return X
     if isinstance(X, str | os.PathLike):
@@ -268,7 +268,7 @@ def as_table(X: TableLike, title: str) -> Table:
 
 
 def open_table(path: str | os.PathLike[str]) -> Table:
-    """Open a file by its content, as this module's table says; InputError if missing, damaged or of another kind."""
+    """Open a table's file by its content, not its name. Raises InputError if missing, damaged or of another kind."""
     return open_tables(path).X
 
 
@@ -280,7 +280,7 @@ class OpenedTables(NamedTuple):
 
 
 def open_tables(path: str | os.PathLike[str]) -> OpenedTables:
-    """Open the table of a file, and its rows that came after training if it has any."""
+    """Open a file's table and, if it has any, the rows that came after training."""
     path = Path(path).expanduser()
     with file_errors(path):
         with path.open("rb") as stream:

@@ -87,7 +87,7 @@ MOST_CELLS = 50_000_000  # most cells of a sheet's bounding box
 
 
 class Sheet(NamedTuple):
-    """First sheet of a spreadsheet: name, number of sheets, and rows of cells with the names first."""
+    """First sheet of a spreadsheet: its name and rows, with the number of sheets. The first row has the names."""
 
     name: str
     sheets: int
@@ -95,7 +95,7 @@ class Sheet(NamedTuple):
 
 
 def read_sheet(path: Path, header: int = 1) -> Sheet:
-    """Read the first sheet of an .xlsx file from row `header` on, with stored results of formulas.
+    """Read the first sheet of an .xlsx file from row `header` on. Formulas count by their stored results.
 
     Raises InputError: without openpyxl; for a file that is missing, damaged, no spreadsheet or without names in that
     row; and for more than `MOST_CELLS` cells, since a small file can span millions of empty ones.

@@ -20,7 +20,7 @@ MOST_ABOVE = 10  # rows above that with the names
 
 
 class CsvFormat(NamedTuple):
-    """Format of a CSV file: one-character marks, Python's name of the encoding, and the row with the names.
+    """Format of a CSV file: one-character delimiter and decimal mark, Python's name of the encoding, and header row.
 
     `guessed`: clauses on guessed options that differ from the defaults.
     """
@@ -35,7 +35,7 @@ class CsvFormat(NamedTuple):
 def guess_csv_format(
     path: Path, delimiter: str | None, decimal: str | None, encoding: str | None, header: int = 1
 ) -> CsvFormat:
-    """Return a CSV file's format, with arguments that are None guessed from the file's beginning.
+    """Return a CSV file's format. Arguments that are None are guessed from the file's beginning.
 
     Else UTF-8, comma, point: a guess needs, for an encoding, a byte order mark; for a delimiter, that it alone gives
     every row as many values as there are names; for a decimal comma, numbers with commas, none with a point, and some
@@ -60,7 +60,7 @@ def guess_csv_format(
 
 
 def find_later_header(path: Path, delimiter: str | None, encoding: str | None) -> int | None:
-    """Return the row with the names where a title or other rows of another length come first; else None."""
+    """Return the row of the names if rows of other lengths, such as a title, come first. Otherwise return None."""
     _, records = _sample(path, encoding)
     found = []
     for rows in map(records, delimiter or DELIMITERS):
@@ -78,7 +78,7 @@ def find_later_header(path: Path, delimiter: str | None, encoding: str | None) -
 
 
 def find_later_names(rows: Sequence[Sequence[object]]) -> int | None:
-    """Return the only row of a sheet that names all its columns, if row 1 names less than half."""
+    """Return the only row with names in all of a sheet's columns, if row 1 fills less than half."""
     width = max(map(len, rows), default=0)
     if not rows or 2 * sum(cell is not None for cell in rows[0]) >= width:
         return None
@@ -113,7 +113,7 @@ def _sample(path: Path, encoding: str | None) -> tuple[str, Callable[[str], list
 
 
 def with_mark(encoding: str) -> str:
-    """Return the encoding that skips a byte order mark at the beginning of a file."""
+    """Return the variant of an encoding that skips a byte order mark at a file's beginning."""
     return "utf-8-sig" if encoding == "utf-8" else encoding
 
 

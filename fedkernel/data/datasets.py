@@ -104,12 +104,12 @@ class DataSpec:
         return self if path is None else dataclasses.replace(self, name=f"npz:{Path(folder, path).resolve()}")
 
     def drawn(self, seed: int) -> "DataSpec":
-        """Return the specification for a run, whose seed replaces the seed "run"."""
+        """Return the specification for a run. The run's seed replaces the seed "run"."""
         return dataclasses.replace(self, seed=seed) if self.seed == "run" else self
 
     @property
     def numeric_seed(self) -> int:
-        """Seed as a number; InputError if it is "run", which only a run replaces."""
+        """Seed as a number. Raises InputError if it is "run", which only a run replaces by a number."""
         if isinstance(self.seed, str):
             raise InputError(f"seed = {self.seed!r}, but data that are loaded for no run need a number")
         return self.seed
@@ -197,7 +197,7 @@ def _from_loader(spec: DataSpec) -> SourceData:
 
 
 def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.intp] | None:
-    """Return the sorted positions of the rows chosen by `classes`, `rows` and `share`; None means all."""
+    """Return the sorted positions of the rows chosen by `classes`, `rows` and `share`, or None for all rows."""
     if spec.classes is None and spec.rows is None and spec.share is None:
         return None
     rows = np.arange(n)
@@ -242,7 +242,7 @@ def _scaled(X: Any, scale: str) -> Any:
 
 
 class Available(NamedTuple):
-    """Data set of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml, npz or loader."""
+    """Entry of `fedkernel list datasets`. `kind` is bundled, generated, fetch, openml, npz or loader."""
 
     name: str
     kind: str
@@ -251,7 +251,7 @@ class Available(NamedTuple):
 
 
 def available() -> list[Available]:
-    """List every data set that `load` knows by name; of npz files only headers are read."""
+    """List every data set that `load` knows by name. Only the headers of npz files are read."""
     lines = [Available(name, "bundled", shape, note) for name, (shape, note) in BUNDLED.items()]
     for name, kind in GENERATED.items():
         fields = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(kind))

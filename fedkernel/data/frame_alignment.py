@@ -31,14 +31,14 @@ def frame_columns(frame: Any) -> list[Hashable]:
 
 
 def column_names(tables: Sequence[Any]) -> tuple[str, ...]:
-    """Return the first frame's column names; () if there is no frame or its columns are only numbered."""
+    """Return the column names of the first frame whose columns are not just numbered, or () without one."""
     labels = (frame_columns(table) for table in tables if is_frame(table))
     return next((tuple(map(str, own)) for own in labels if set(own) != set(range(len(own)))), ())
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """Frame with its column names and the ids of its rows; index None means positions."""
+    """Frame with its column names and its rows' ids. `index` is None if rows are known by position."""
 
     frame: Any
     columns: list[Hashable]
@@ -64,7 +64,7 @@ def is_missing(cell: Any) -> bool:
 
 
 def _as_frame(table: Any, name: str, id_: str | None) -> Any:
-    """Return a frame as a `_Frame` without its id column; any other table unchanged."""
+    """Return a frame as a `_Frame` without its id column, and any other table unchanged."""
     if not is_frame(table):
         if id_ is not None:
             raise InputError(f"id = {id_!r}, but {name} is no frame; allowed: frames that all have that column")
@@ -92,7 +92,7 @@ def aligned_arrays(
     trained: Sequence[Any] = (),
     id_: str | None = None,
 ) -> list[Any]:
-    """Convert clients' frames to arrays whose rows and columns are aligned across clients; other tables are unchanged.
+    """Convert clients' frames to arrays that are aligned across clients. Other tables are unchanged.
 
     Horizontal: columns take the order of the first frame's. Vertical: rows take the order of the first frame's ids or
     index, if frames have one of their own. `what`: name of `shards` in error texts. `trained`: the clients' training
@@ -114,7 +114,7 @@ def aligned_arrays(
 def rows_in_order(
     shards: Sequence[Any], partition: Division, what: str = "shards", id_: str | None = None
 ) -> list[Order | None]:
-    """Return each table's order of rows in `aligned_arrays`, with its parameters and errors; None: unchanged.
+    """Return each table's row order in `aligned_arrays`, or None if unchanged. Parameters and errors are as there.
 
     Horizontal tables keep their rows and may differ in columns.
     """
@@ -126,7 +126,7 @@ def rows_in_order(
 def labels_in_order(
     labels: Sequence[Any], shards: Sequence[Any], partition: Division, id_: str | None = None
 ) -> list[AnyArray | None]:
-    """Return the clients' labels in the row order of `aligned_arrays`; None for a client without labels.
+    """Return the clients' labels in the row order of `aligned_arrays`, or None for a client without labels.
 
     `labels` (n_m,): per shard, in the order of its rows, or of a series' own index. Raises InputError: another number
     of entries than shards, or of labels than rows; a missing label; an index that is not the shard's.
@@ -159,7 +159,7 @@ def _labels(own: Any, shard: Any, number: int) -> AnyArray:
 def _orders(
     tables: Mapping[str, Any], partition: Division, trained: Sequence[Any], id_: str | None
 ) -> tuple[dict[str, Order], dict[str, Order]]:
-    """Return the column and row orders that align tables with the first, by name; none for tables that agree."""
+    """Return, by name, the column and row orders that align tables with the first. Tables that agree have none."""
     if not any(isinstance(table, _Frame) for table in tables.values()):
         return {}, {}
     before = {f"shards[{number}]": _as_frame(shard, f"shards[{number}]", id_) for number, shard in enumerate(trained)}
@@ -199,7 +199,7 @@ def _ordered(X: Any, rows: Order | None, columns: Order | None) -> Any:
 
 
 def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
-    """Return the column orders that align frames with the first; none for frames that agree."""
+    """Return the column orders that align frames with the first. Frames that agree have none."""
     labels = {name: list(table.columns) for name, table in tables.items() if isinstance(table, _Frame)}
     if not labels:
         return {}
@@ -228,7 +228,7 @@ def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
 
 
 def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
-    """Return the row orders, by index label, that align frames with the first; none for frames that agree."""
+    """Return the row orders that align frames with the first by index label. Frames that agree have none."""
     frames = {name: table for name, table in tables.items() if isinstance(table, _Frame)}
     labels = {name: table.index for name, table in frames.items() if table.index is not None}
     own = [name for name, index in labels.items() if index != list(range(len(index)))]

@@ -14,7 +14,7 @@ RowsAndLabels = tuple[Rows, AnyArray | None]
 
 
 def _with_spectrum(values: FloatArray, n: int, d: int, rng: np.random.Generator) -> FloatArray:
-    """Return X = V diag(sqrt(S)) U^T, (n, d), with random orthonormal V, U and S cut at min(n, d)."""
+    """Return X (n, d) with random singular vectors and these eigenvalues of X X^T, cut at min(n, d)."""
     S = values[: min(n, d)]
     V = np.linalg.qr(rng.standard_normal((n, len(S)))).Q
     U = np.linalg.qr(rng.standard_normal((d, len(S)))).Q
@@ -23,7 +23,7 @@ def _with_spectrum(values: FloatArray, n: int, d: int, rng: np.random.Generator)
 
 @value_object()
 class Geometric:
-    """Table with eigenvalues 5000 * 0.75^i, i < 50, of X X^T, as in the DKPCA experiments (papers/NOTES.md, 1)."""
+    """Table X with eigenvalues 5000 * 0.75^i of X X^T, i < 50, as in the DKPCA experiments (papers/NOTES.md, 1)."""
 
     n: PositiveInt = 400
     d: PositiveInt = 1000
@@ -36,7 +36,7 @@ class Geometric:
 
 @value_object()
 class Plateau:
-    """Table with eigenvalues 5000 ten times, 2500, and 50 thirty-nine times (papers/NOTES.md, 1, figure 3a)."""
+    """Table X whose X X^T has ten eigenvalues 5000, one of 2500 and 39 of 50 (papers/NOTES.md, 1, figure 3a)."""
 
     n: PositiveInt = 400
     d: PositiveInt = 1000
@@ -116,7 +116,7 @@ class Moons:
 
 @value_object()
 class RareClusters:
-    """Blob of `n_blob` points around 0 with deviation `spread`, and small clusters at about `reach` sqrt(d).
+    """Blob of `n_blob` points at 0 and small clusters about `reach` sqrt(d) away, all of deviation `spread`.
 
     Uniform samples of some dozen rows miss most of the clusters; rows that span the table's space do not.
     """
@@ -145,7 +145,7 @@ class RareClusters:
 
 @value_object()
 class Documents:
-    """Sparse rows like those of texts: counts of `d` words in `n` documents on `topics` topics.
+    """Sparse rows like those of texts: weights or counts of `d` words in `n` documents on `topics` topics.
 
     The k-th topic has documents in proportion to k^-skew, and its own order of the words, the r-th drawn in proportion
     to 1/r (Zipf). A document has about `length` words (Poisson, at least 1), times a log-normal factor whose logarithm

@@ -17,20 +17,20 @@ def has_label(classes: npt.ArrayLike) -> npt.NDArray[np.bool_]:
 
 
 def sorted_classes(kinds: AnyArray) -> list[str]:
-    """Return the different classes as texts, numbers first and by size."""
+    """Return the distinct classes as texts, whole numbers first and in numerical order."""
     names = {str(name) for name in kinds}
     return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
 
 
 def contingency(labels: AnyArray, kinds: AnyArray, clusters: int) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Return the sorted classes of rows, and their counts per cluster, (clusters, classes)."""
+    """Return the sorted classes, and the numbers of rows by cluster and class (clusters, classes)."""
     names = sorted_classes(kinds)
     counts = [np.bincount(labels[kinds == name], minlength=clusters) for name in names]
     return names, np.array(counts, dtype=np.int64).reshape(len(names), clusters).T
 
 
 def as_classes(texts: AnyArray) -> AnyArray:
-    """Convert labels to integers or floats if all are numeric, else to texts; "01" is text.
+    """Convert labels to integers or floats if all are numeric, else to texts. "01" counts as text.
 
     Missing labels (None) stay None in an array of objects, or become NaN among floats.
     """
@@ -50,12 +50,12 @@ def as_classes(texts: AnyArray) -> AnyArray:
 
 
 def label_texts(raw: RawTable) -> AnyArray | None:
-    """Return a table's first label column as texts (n,) with None for empty cells; None without one."""
+    """Return a table's first label column as texts (n,), or None without one. Empty cells are None."""
     return next(iter(raw.labels.values()), None)
 
 
 def read_labels(file: SiteFile) -> AnyArray | None:
-    """Read the labels of a file's rows; None without a label column, InputError for a row without a label."""
+    """Read a file's row labels, or None without a label column. Raises InputError for a row without a label."""
     raw = read_raw(file) if file.label else None
     if raw is None or (texts := label_texts(raw)) is None:
         return None

@@ -56,7 +56,7 @@ def check_rows(X: Any, name: str) -> Rows:
 
 
 def first_not_finite(X: Rows) -> tuple[int, int] | None:
-    """Return the position of a table's first NaN or infinity; a sparse table must be canonical CSR."""
+    """Return the position of a table's first NaN or infinity, or None. A sparse table must be canonical CSR."""
     finite = np.isfinite(X if isinstance(X, np.ndarray) else X.data)
     if finite.all():
         return None

@@ -89,7 +89,7 @@ class PartitionSpec:
 
 
 def _number_of_clients(spec: PartitionSpec, clients: int | None) -> int | None:
-    """Return the number of clients if all sources agree, None if none gives one."""
+    """Return the number of clients, or None if no source gives one. Raises InputError if sources disagree."""
     numbers = {
         "clients": spec.clients,
         "the number of sizes": None if spec.sizes is None else len(spec.sizes),
@@ -141,7 +141,7 @@ def split(
     clients: int | None = None,
     seed: int = 0,
 ) -> Partition:
-    """Divide a table (N, d) among clients by the specification of a partition; InputError for contradictions.
+    """Divide a table (N, d) among clients as a specification says. Raises InputError for contradictions.
 
     `y` (N,): labels, for an array; a `Dataset` has its own. `clients`, `seed`: used if `spec` has none; two numbers of
     clients must agree.
@@ -207,7 +207,7 @@ def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> Ind
 
 
 def _in_proportion(n: int, weights: FloatArray, least: int) -> IndexArray:
-    """Return sizes with sum n in proportion to `weights`, at least `least`, by largest remainders."""
+    """Divide n in proportion to `weights` by largest remainders, with at least `least` for each."""
     free = np.ones(len(weights), dtype=bool)
     while True:  # ends: the first client, whose weight is the largest, never falls below
         shares = (n - least * np.sum(~free)) * weights / weights[free].sum()
@@ -223,7 +223,7 @@ def _in_proportion(n: int, weights: FloatArray, least: int) -> IndexArray:
 
 
 def _named(lists: Sequence[Sequence[Column]], names: Sequence[str], d: int) -> list[IndexArray]:
-    """Return the positions of the listed columns, by position or name, each exactly once."""
+    """Return the positions of columns listed by position or name. Raises InputError unless each is listed once."""
     named = Counter[Column](names)
     position: dict[Column, int] = {**{name: j for j, name in enumerate(names)}, **{j: j for j in range(d)}}
     seen: set[int] = set()
@@ -249,7 +249,7 @@ def _classes(labels: AnyArray | None, method: str) -> AnyArray:
 
 
 def _stratified(labels: AnyArray, m: int, rng: np.random.Generator) -> list[IndexArray]:
-    """Deal the shuffled rows in turn, label after label, so that remainders do not pile up."""
+    """Deal rows to clients in turn, shuffled within each label, so that sizes differ by one at most."""
     order = np.concatenate([rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)])
     return [np.sort(order[client::m]) for client in range(m)]
 

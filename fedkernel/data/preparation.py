@@ -84,20 +84,20 @@ class Prepare:
 
     @property
     def measured(self) -> list[str]:
-        """Options that take numbers from the rows of all sites; empty: nothing is asked about cells."""
+        """Options that need numbers from the rows of all sites. If empty, no site is asked about its cells."""
         rules = {"scale": ("standard", "minmax", "robust"), "missing": ("mean", "median"), "drift": ("warn", "refuse")}
         return [f'{option} = "{own}"' for option, of in rules.items() if (own := getattr(self, option)) in of]
 
     @property
     def refusing(self) -> list[str]:
-        """Options that refuse single cells: a number without a logarithm, a level that is not listed."""
+        """Options that refuse single cells: numbers without a logarithm, or levels that are not listed."""
         logs = [name for name in self.log if self.clip.get(name, (0.0,))[0] <= 0]
         levels = [name for name, listed in self.categories.items() if OTHER not in listed]
         return [f"log of {name!r}" for name in logs] + [f"categories of {name!r}" for name in levels]
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        """Fields as a hashable tuple; mappings keep their order, which is that of a model's columns."""
+        """Fields as a hashable tuple. Mappings keep their order, since a model's columns follow it."""
         return tuple(tuple(value.items()) if isinstance(value, dict) else value for value in vars(self).values())
 
     def __eq__(self, other: object) -> bool:
@@ -112,12 +112,12 @@ class Prepare:
         return dict(pydantic.TypeAdapter(type(self)).dump_python(self, mode="json"))
 
     def most_columns(self, columns: int) -> int:
-        """Return the largest number of columns after preparation, exact without an indicator."""
+        """Return the largest possible number of columns after preparation. It is exact without an indicator."""
         numeric, levels = columns - len(self.categories), sum(map(len, self.categories.values()))
         return numeric * (1 + self.indicator) + levels
 
     def numeric_columns(self, raw: RawTable) -> FloatArray:
-        """Return the numeric columns, clipped and with logarithms taken: (n, d), NaN for missing cells.
+        """Return the numeric columns (n, d) after clipping and logarithms, with NaN for missing cells.
 
         Raises InputError, which names column and row: a column of `by_column` that is missing or of another kind; a
         column of text that is no category; a number without a logarithm.
@@ -156,7 +156,7 @@ class Prepare:
         return replace(self, **own)
 
     def usable_rows(self, raw: RawTable) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows without empty cells if these are dropped, else all; InputError if refused."""
+        """Return a mask of the rows to keep. Empty cells drop their rows, raise InputError or stay: see `missing`."""
         whole = np.ones(raw.rows, dtype=bool)
         for name, column in raw.columns.items():
             missing = missing_cells(column)
@@ -171,7 +171,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Fitted preparation of a run, which converts any raw table with its columns to a model's input.
+    """Fitted preparation of a run. It converts any raw table that has the run's columns to a model's input.
 
     `names`: the raw table's columns, in the model's order. `fill`, `center`, `scale` (d,): for each numeric column,
     after clip and log: value of an empty cell, subtrahend and divisor. `flagged`: numeric columns with an indicator.
@@ -229,7 +229,7 @@ class Preparation:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Self:
-        """Rebuild a preparation from plain data; ValueError, KeyError or TypeError for inconsistent data."""
+        """Rebuild a preparation from plain data. Raises ValueError, KeyError or TypeError if it is inconsistent."""
         fill, center, scale = (np.array(table[name], dtype=np.float64) for name in ("fill", "center", "scale"))
         prepare, names, flagged = Prepare(**table["prepare"]), tuple(table["names"]), tuple(table["flagged"])
         shape = (len(prepare.numeric_names(names)),)

@@ -22,7 +22,7 @@ Texts = npt.NDArray[Any]  # column of text: objects, None for a missing cell
 
 @dataclass(frozen=True)
 class RawTable:
-    """Raw table: named columns of one length, before any preparation; `title`: its name in error texts.
+    """Raw table: named columns of one length, before any preparation. `title`: the table's name in error texts.
 
     - `columns` (n,): in the file's order: float64 with NaN, or texts with None, for missing cells.
     - `ids`, `labels` (n,): one id per row; columns kept out of the table, as texts or None.
@@ -39,7 +39,7 @@ class RawTable:
 
     @classmethod
     def of_array(cls, X: FloatArray, names: Sequence[str] = (), title: str = "the table") -> Self:
-        """Build a raw table from an array (n, d), with NaN for missing cells; default names are "0", "1", ..."""
+        """Build a raw table from an array (n, d), with NaN for missing cells. Default names: "0", "1", and so on."""
         numbers = np.asarray(X, dtype=np.float64)
         known = names or [str(place) for place in range(numbers.shape[1])]
         return cls(dict(zip(known, numbers.T, strict=True)), title)
@@ -60,7 +60,7 @@ class RawTable:
         return self.rows, len(self.columns)
 
     def take(self, positions: AnyArray) -> Self:
-        """Return a table of the rows at given positions, in order, or of a mask (n,)."""
+        """Return a table of the rows at given positions, in that order, or of those in a mask (n,)."""
         places = np.flatnonzero(positions) if positions.dtype == bool else positions
         return replace(
             self,
@@ -71,13 +71,13 @@ class RawTable:
         )
 
     def row(self, position: int) -> str:
-        """Return a row's number in error texts, for a file as a spreadsheet counts."""
+        """Return a row's number for error texts. Rows of a file are counted as a spreadsheet does."""
         if self.places is None:
             return f"row {position} (counted from 0)"
         return row_of_file(int(self.places[position]), self.header)
 
     def select(self, names: Sequence[str]) -> Self:
-        """Return a table of the named columns, in this order; InputError if one is missing."""
+        """Return a table of the named columns, in this order. Raises InputError if one is missing."""
         if missing := [name for name in names if name not in self.columns]:
             raise InputError(f"{self.title} has no column {missing[0]!r}; there are: {listed(self.names)}")
         return replace(self, columns={name: self.columns[name] for name in names})
@@ -136,7 +136,7 @@ def _cells(column: Any, title: str) -> AnyArray:
 
 
 def read_raw(file: SiteFile) -> RawTable:
-    """Read a site's file with empty cells, text columns and labels, which `SiteFile.read` refuses.
+    """Read a site's file with its labels. Unlike `SiteFile.read`, this allows empty cells and columns of text.
 
     Raises InputError: a file that is missing, empty, damaged or of another kind; a missing column; invalid ids.
     """
@@ -164,7 +164,7 @@ def write_raw(raw: RawTable, path: Path) -> Path:
 
 
 def column_of(column: Any) -> AnyArray:
-    """Return a pyarrow column as floats with NaN or texts with None; an empty column is numeric."""
+    """Return a pyarrow column as floats with NaN or texts with None. A column without any value is numeric."""
     if str(column.type) == "null":
         return np.full(len(column), np.nan)
     if not is_numeric(column.type):

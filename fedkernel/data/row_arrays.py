@@ -26,7 +26,7 @@ def rows_to_arrays(rows: Rows) -> dict[str, npt.NDArray[Any]]:
 
 
 def rows_from_arrays(arrays: Mapping[str, npt.NDArray[Any]], columns: int) -> Rows:
-    """Rebuild rows with so many columns from exactly the arrays of `rows_to_arrays`; ValueError if inconsistent."""
+    """Rebuild rows from the arrays of `rows_to_arrays`. Raises ValueError unless these are all and fit `columns`."""
     if wrong_types := [name for name, array in arrays.items() if name in _TYPES and array.dtype != _TYPES[name]]:
         raise ValueError(f"{wrong_types[0]} must not be of type {arrays[wrong_types[0]].dtype}")
     if set(arrays) == {"dense"}:

@@ -1,4 +1,4 @@
-"""Data file of a site, with the roles of its columns: table, row ids, labels; and its version."""
+"""Data file of a site: its format, its columns for the table, row ids and labels, and its version."""
 
 import codecs
 import csv
@@ -26,7 +26,7 @@ from fedkernel.ground import AnyArray, InputError, listed, open_npz, row_of_file
 
 @dataclass(frozen=True)
 class SiteData:
-    """Content of a data file: table X (n_m, d_m), any column names, and n_m unique row ids."""
+    """Content of a data file: table X (n_m, d_m), and column names and n_m unique row ids, if any."""
 
     X: Table
     columns: tuple[str, ...]
@@ -134,7 +134,7 @@ class SiteFile:
 
     @property
     def csv_format(self) -> CsvFormat:
-        """Format of the .csv file, in part guessed by `guess_csv_format`."""
+        """Format of the .csv file. Options that are not given are guessed by `guess_csv_format`."""
         path = Path(self.path).expanduser()
         if path.suffix.lower() != ".csv":
             return CsvFormat()
@@ -142,7 +142,7 @@ class SiteFile:
 
     @property
     def later_header(self) -> int | None:
-        """Row below the first that may have the names of a .csv or .xlsx file, unless `header` is given."""
+        """Row below the first that may have a .csv or .xlsx file's names, or None. It is None if `header` is given."""
         path = Path(self.path).expanduser()
         if self.header is not None or not path.is_file():
             return None
@@ -267,7 +267,7 @@ def _read_parquet(file: SiteFile, path: Path) -> SiteData:
 
 
 def _check_numbers(path: Path, name: str, column: Any, header: int) -> None:
-    """Refuse a CSV column that is not numeric, naming its first such row."""
+    """Refuse a column of a CSV file or spreadsheet that is not numeric, naming its first row without a number."""
     kind = str(column.type)
     if kind == "null":  # no value at all
         raise InputError(f"{path}: {row_of_file(0, header)}, column {name!r} holds no value; allowed: finite numbers")
@@ -337,7 +337,7 @@ Version = tuple[int, int, int]
 
 
 def version_of(path: str | os.PathLike[str]) -> Version:
-    """Return the current version of a file; InputError if it cannot be read."""
+    """Return the current version of a file. Raises InputError if it cannot be read."""
     with file_errors(path, "a file with the site's data"):
         stat = Path(path).expanduser().stat()
     return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -56,7 +56,7 @@ class SourceData(NamedTuple):
 
 
 def from_sklearn(name: str, loader: str) -> SourceData:
-    """Load a set by a function of `sklearn.datasets`, which may download it; `name` is its name in error texts."""
+    """Load a set by a function of `sklearn.datasets`, which may download it. `name`: the set's name in error texts."""
     import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     return _from_bunch(_download(name, getattr(sklearn.datasets, loader)), f"scikit-learn {loader}")
@@ -75,7 +75,7 @@ def _from_bunch(bunch: Any, source: str) -> SourceData:
 
 
 def from_openml(name: str, which: str) -> SourceData:
-    """Load a set of openml.org by name or number, downloaded on first use; `name` is its name in error texts."""
+    """Load openml.org's set `which`, a name or number, downloaded on first use. `name`: its name in error texts."""
     import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     query: dict[str, Any] = {"data_id": int(which)} if which.isdecimal() else {"name": which}
@@ -90,7 +90,7 @@ def from_openml(name: str, which: str) -> SourceData:
 
 
 def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
-    """Call a caching scikit-learn fetcher; every failure becomes one sentence."""
+    """Call a caching scikit-learn fetcher. Every failure becomes an InputError of one sentence."""
     import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     accepted = inspect.signature(fetcher).parameters  # before scikit-learn 1.5 only some fetchers have these
@@ -127,7 +127,7 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 
 def npz_files() -> dict[str, Path]:
-    """Return the npz files of the user's folder by stem; empty if the variable is not set."""
+    """Return the npz files of the user's folder by stem, or none if FEDKERNEL_DATA is not set."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return {}
@@ -137,13 +137,13 @@ def npz_files() -> dict[str, Path]:
 
 
 def named_path(name: str) -> Path | None:
-    """Return the path in a data set's name ``npz:PATH.npz``; None for other names."""
+    """Return the path in a data set's name ``npz:PATH.npz``, or None for other names."""
     prefix, _, rest = name.partition(":")
     return Path(rest).expanduser() if prefix == "npz" and rest.endswith(".npz") else None
 
 
 def npz_path(name: str) -> Path:
-    """Return the path given after `npz:`, or that of a file in the user's folder by its stem."""
+    """Return the file named after `npz:`, by its path or by its stem in the user's folder."""
     if (path := named_path(f"npz:{name}")) is not None:
         return path
     files = npz_files()
@@ -155,7 +155,7 @@ def npz_path(name: str) -> Path:
 
 
 def read_npz(path: Path) -> SourceData:
-    """Read `X`, an array or a matrix of scipy.sparse.save_npz, and any `y` and column names `features`; no pickle."""
+    """Read `X`, an array or from scipy.sparse.save_npz, and any `y` and column names `features`, without pickle."""
     if not path.is_file() or not zipfile.is_zipfile(path):
         expected = "an npz file" if path.is_file() else "a file"
         raise InputError(f"{path} is not {expected}; allowed: an npz file that holds a table X and perhaps labels y")
@@ -180,7 +180,7 @@ def read_npz(path: Path) -> SourceData:
 
 
 def npz_header(path: Path) -> tuple[tuple[int, ...] | None, str]:
-    """Return the shape of `X`, or None, from the header only, and a note."""
+    """Return the shape of `X`, from the file's header only, and a note. The shape is None if the file is unusable."""
     try:
         with zipfile.ZipFile(path) as archive:
             stems = [name.removesuffix(".npy") for name in archive.namelist()]

@@ -30,7 +30,7 @@ def import_paths() -> dict[str, str]:
 
 
 def short_folder(most: int) -> str | None:
-    """Return ``/tmp`` if the default temporary folder's path has more than `most` bytes, for sockets; else None."""
+    """Return ``/tmp``, for sockets, if the default temporary folder's path has more than `most` bytes, else None."""
     too_long = len(os.fsencode(tempfile.gettempdir())) > most
     return "/tmp" if too_long and os.access("/tmp", os.W_OK) else None  # noqa: S108 - the parent of a folder of our own
 
@@ -47,7 +47,7 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:
-    """Execute a job's runs, as an `Engine`; `grid`: opens a run's grid, from the run and a one-run job's JSON."""
+    """Execute a job's runs, as an `Engine` does. `grid`: opens a run's grid, given the run and its own job as JSON."""
     where = apps_of(job).server
     server = load_class(where, object, "pairs", "apps.server")
     if not isinstance(server, ServerApp):

@@ -117,12 +117,12 @@ job = {quoted(job.model_dump_json())}
 
 
 def _not_code(folder: str, entries: Sequence[str]) -> set[str]:
-    """Return a folder's entries that bundles omit: other files than Python's, and fedkernel's command line."""
+    """Return the entries of a folder that app bundles omit: caches, non-Python files and fedkernel's command line."""
     omitted = {"__pycache__", "experiments"} if Path(folder).name == "fedkernel" else {"__pycache__"}
     return {name for name in entries if not (Path(folder, name).is_dir() or name.endswith(".py"))} | omitted
 
 
 def cause(error: Mapping[str, str]) -> FedkernelError:
-    """Rebuild the error that a failed ServerApp reported, from its kind and text."""
+    """Rebuild an error from the kind and text that a failed ServerApp reported."""
     kinds = {kind.__name__: kind for kind in (InputError, ProtocolError, QuorumError)}
     return kinds.get(error["kind"], EngineError)(error["text"])

@@ -1,4 +1,4 @@
-"""Engine in this process: Flower's apps and messages, on request without serialisation."""
+"""Engine that runs Flower's apps in this process, with or without serialisation of the messages."""
 
 import os
 import queue
@@ -75,7 +75,7 @@ class LocalGrid(MessageGrid):
             return super().send_and_receive(messages, timeout=timeout)
 
     def checkpoint(self) -> bytes:
-        """Return the changes in the clients' memory since the last call, except of clients that are computing."""
+        """Return the changes in the clients' memory since the last call. Clients that are computing are left out."""
         changes = RecordDict()
         for node, context in self._contexts.items():
             if not self._locks[node].acquire(blocking=False):

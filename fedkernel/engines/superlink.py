@@ -74,7 +74,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
 
 
 def find_connection(name: str | None) -> tuple[str, str]:
-    """Return name and address of a connection in the Flower configuration; None: the default connection."""
+    """Return name and address of a connection in the Flower configuration. `name`: None stands for the default one."""
     path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
     try:
         known = parse_toml(path.read_text(encoding="utf-8"), path).get("superlink", {})
@@ -93,7 +93,7 @@ def find_connection(name: str | None) -> tuple[str, str]:
 
 @contextmanager
 def _marked(job: Job) -> Iterator[Job]:
-    """Mark the job's folder, so that simulated sites with the same file system use it; yield the marked job."""
+    """Mark a job's folder, so that simulated sites that share the file system use it. Yield the marked job."""
     out, mark = Path(str(job.out)), f".fedkernel-{uuid.uuid4().hex}"
     shared = all(run.sites is None for run in job.runs)
     out.mkdir(parents=True, exist_ok=True)

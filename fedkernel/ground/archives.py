@@ -62,7 +62,7 @@ _MAGIC_1_0 = np.lib.format.magic(1, 0)
 
 
 def read_header(stream: IO[bytes]) -> Header:
-    """Read the header of an .npy stream; ValueError if there is none, or none of numbers or text."""
+    """Read the header of an .npy stream. Raises ValueError if there is none, or it is not of numbers or text."""
     try:
         # most headers have version 1.0, for which numpy's reader would double the time
         if not (first := (magic := stream.read(8)) == _MAGIC_1_0):
@@ -96,14 +96,14 @@ def header_of(dtype: str, shape: tuple[int, ...], fortran: bool) -> bytes:
 
 
 def load_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> AnyArray:
-    """Load this party's own npy file; `mapped`: leave its entries on disk until they are read."""
+    """Load an npy file that this party wrote. `mapped`: leave the entries on disk until they are read."""
     with AST_LOCK:
         array: AnyArray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     return array
 
 
 def load_sparse(path: str | os.PathLike[str]) -> sparse.csr_array:
-    """Load this party's own file of `scipy.sparse.save_npz`."""
+    """Load a file that this party wrote by `scipy.sparse.save_npz`."""
     with AST_LOCK:
         return cast(sparse.csr_array, sparse.load_npz(path))
 
@@ -128,7 +128,7 @@ class Archive(Mapping[str, AnyArray]):
         return self._file.read(self._members[name])
 
     def __getitem__(self, name: str) -> AnyArray:
-        """Read an array; InputError if the member is no array or differs from its announced size."""
+        """Read an array. Raises InputError if the member is no array or differs from its announced size."""
         member = self._members[name]
         with self._file.open(member) as stream:
             try:

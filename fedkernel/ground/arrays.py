@@ -54,7 +54,7 @@ def sum_in_order(terms: Sequence[FloatArray]) -> FloatArray:
 
 
 def stack_rows(parts: Sequence[Rows]) -> Rows:
-    """Stack tables' rows, as CSR if any of them is sparse; a single table is returned without a copy."""
+    """Stack tables' rows, as CSR if any table is sparse. A single table is returned without a copy."""
     if len(parts) == 1:
         return parts[0]
     dense = [part for part in parts if isinstance(part, np.ndarray)]

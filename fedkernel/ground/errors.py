@@ -47,7 +47,7 @@ class ShareableError(InputError):
 
 
 class OwnFileError(InputError):
-    """Fault in a site's own files, detailed in the site's log only; `outline`: the text for the coordinator."""
+    """Fault in a site's own files, with details in the site's log only. `outline`: the text for the coordinator."""
 
     def __init__(self, outline: str, text: str) -> None:
         super().__init__(text)
@@ -55,7 +55,7 @@ class OwnFileError(InputError):
 
 
 class RefusedError(ShareableError):
-    """Refusal by a site's policy or approved plan, with a text for both ends; `rule`: such as ``study.min_sites``."""
+    """Refusal by a site's policy or approved plan, with a shareable text. `rule`: such as ``study.min_sites``."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(text)
@@ -133,7 +133,7 @@ def client_label(client: int, site: str | None) -> str:
 
 
 def distinct_names(paths: Sequence[str]) -> list[str]:
-    """Return files' names for texts, each with as many of its folders as tell all of them apart."""
+    """Shorten paths to file names for texts, with as many folders as make all of them different."""
     parts = [PurePath(path).parts for path in paths]
     longest = max(map(len, parts), default=1)
     most = next((n for n in range(1, longest) if len({own[-n:] for own in parts}) == len(parts)), longest)
@@ -141,5 +141,5 @@ def distinct_names(paths: Sequence[str]) -> list[str]:
 
 
 def row_of_file(position: int, header: int = 1) -> str:
-    """Return a row's number in its file, by its position below the names (row `header`); empty lines do not count."""
+    """Name a row by its number in a file. `position`: from 0 below the names in row `header`, without empty lines."""
     return f"row {position + header + 1} (row {header} has the names)"

@@ -1,4 +1,4 @@
-"""Import paths ("addresses") of classes and functions, or short names of entry points; the installed packages.
+"""Import of classes and functions by address or by an entry point's short name, and fedkernel's own version.
 
 An address is ``package.module:Name``. `load_class` imports, so its names must come from the user of this process. Names
 from messages or files go to `imported`, which imports nothing.
@@ -31,7 +31,7 @@ IN_A_MODULE = "put it in a module, a file such as my_pairs.py, and import it fro
 
 
 def _own_project() -> dict[str, Any]:
-    """Return fedkernel's project table, if its file is beside the packages: the only metadata in a bundle."""
+    """Return fedkernel's table in a pyproject.toml beside the packages, a bundle's only metadata, or an empty one."""
     try:
         project = tomllib.loads((PACKAGES_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         return dict(project) if project["name"] == "fedkernel" else {}
@@ -40,7 +40,7 @@ def _own_project() -> dict[str, Any]:
 
 
 def installed_version() -> str:
-    """Return the installed version or, in a bundle, that of the pyproject.toml."""
+    """Return fedkernel's installed version or, in a Flower app bundle, the version in pyproject.toml."""
     try:
         return version("fedkernel")
     except PackageNotFoundError:
@@ -48,7 +48,7 @@ def installed_version() -> str:
 
 
 class FormerNames(Loader):
-    """Imports of packages that have moved into fedkernel, by their names until version 0.1, with a warning.
+    """Importer of packages that have moved into fedkernel, under their names until version 0.1, with a warning.
 
     Other packages of such a name are left alone. The modules are those of today, so that no class exists twice.
     """
@@ -57,7 +57,7 @@ class FormerNames(Loader):
         self.names = names
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Specification of a module by its former name; None for other modules, and those of other projects."""
+        """Return a module's specification by its former name, or None for other names and other projects' modules."""
         first = name.partition(".")[0]
         if first not in self.names:
             return None
@@ -69,13 +69,13 @@ class FormerNames(Loader):
         return ModuleSpec(name, self)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module of today, which knows its own specification again after `exec_module`."""
+        """Return the module under its present name. `exec_module` restores the module's own specification."""
         module = importlib.import_module(f"fedkernel.{spec.name}")
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Undo what the import system has changed in a module that was complete before."""
+        """Restore the specification that the import system has replaced in a complete module."""
         assert module.__spec__ is not None  # noqa: S101 - the import system has set it
         module.__spec__ = module.__spec__.loader_state
 
@@ -94,7 +94,7 @@ def _is_own(point: Any) -> bool:
 
 @cache
 def short_names(group: Group) -> dict[str, str]:
-    """Return a group's addresses by short name, fedkernel's first; "" if two other packages claim the name."""
+    """Return a group's addresses by short name, or "" for a name that two packages claim. fedkernel's prevail."""
     others: dict[str, str] = {}
     for point in entry_points(group=f"fedkernel.{group}"):
         if not _is_own(point) and others.setdefault(point.name, point.value) != point.value:
@@ -103,7 +103,7 @@ def short_names(group: Group) -> dict[str, str]:
 
 
 def resolve_address(name: str, group: Group, setting: str) -> str:
-    """Return the address of a name without an import; InputError if invalid; `setting`: its name in the text."""
+    """Return a name's address without importing it. Raises InputError, which quotes `setting`, if it is invalid."""
     module, colon, inner = name.partition(":")
     if colon and f"fedkernel.{name}" in own_short_names(group).values():  # as written until version 0.1
         return f"fedkernel.{name}"
@@ -126,7 +126,7 @@ def short_name(name: str, group: Group) -> str:
 
 
 def load_class(name: str, wanted: type, group: Group, setting: str) -> Any:
-    """Import and return the class at an address or short name; `wanted` object admits any object.
+    """Import and return the class at an address or short name. With ``wanted=object``, it may be any object.
 
     Raises InputError if the name is invalid (see `resolve_address`), its module fails to import or lacks it, or it is
     no subclass of `wanted`.
@@ -182,7 +182,7 @@ def imported(name: str) -> object | None:
 
 
 def checked_address(kind: type) -> str:
-    """Return the address of a class; InputError if other processes cannot import the class from there."""
+    """Return the address of a class. Raises InputError if other processes cannot import the class from there."""
     inner, or_local = kind.__qualname__, f"{IN_A_MODULE}, or use engine = 'local'"
     if kind.__module__ == "__main__":
         raise InputError(f"{inner} is in a script or notebook, which other processes cannot import; {or_local}")

@@ -34,7 +34,7 @@ def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
 
 
 def _normal(entropy: bytes, shape: tuple[int, ...]) -> FloatArray:
-    """Convert random bytes to normal numbers by the inverse distribution, of multiples of 2^-53 that are not 0 or 1."""
+    """Convert random bytes to normal numbers, each from 52 bits by the inverse of the distribution function."""
     words = np.frombuffer(entropy, np.uint64)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # exact: never 0 or 1
     return np.asarray(ndtri(uniform)).reshape(shape)

@@ -30,7 +30,7 @@ def usable_cores() -> int:
 
 
 class _Thread(threading.local):
-    """State of a thread: helpers allowed, and the processor seconds of its helpers."""
+    """State of a thread: whether it has a core and may have helpers, and the helpers' processor seconds."""
 
     at_work = False
     helped = False
@@ -79,7 +79,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def reserve_core(threads: int = 1) -> Iterator[None]:
-    """Reserve a core for this thread within the context; with more than one BLAS thread it gets no helpers."""
+    """Reserve a core for this thread within the context. With more than one BLAS thread it gets no helpers."""
     if _here.at_work:
         yield
         return
@@ -151,7 +151,7 @@ def _take_blocks(work: Callable[[T], object], left: deque[T], going_on: Callable
 def map_in_order(
     work: Callable[[T], R], blocks: Iterable[T], *, ahead: int = 1, most: int | None = None
 ) -> Iterator[R]:
-    """Yield results in the blocks' order, from idle cores; `ahead`: results per thread in memory; `most`: threads."""
+    """Yield results in the blocks' order, computed on idle cores. `ahead`: results held per thread. `most`: threads."""
     left = iter(blocks)
     while group := list(islice(left, ahead * (1 + idle) if (idle := _idle(most)) else 1)):
         if len(group) == 1:

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def generator(purpose: str, *words: int) -> np.random.Generator:
-    """Return a purpose's random generator, independent of others'; `*words`: the seed and, say, a client, from 0."""
+    """Return an independent random generator for a purpose. `*words`: numbers from 0, such as seed and client."""
     return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))
 
 

@@ -56,9 +56,9 @@ def save_parts(path: str | os.PathLike[str], parts: ModelParts) -> Path:
 
 
 def load_parts(path: str | os.PathLike[str]) -> ModelParts:
-    """Read a model's npz file, or that in a result's folder.
+    """Read a model from its npz file, or from the one in a result's folder.
 
-    InputError if missing, damaged, no model, or with other than finite numbers.
+    Raises InputError if the file is missing, damaged, no model, or has other than finite numbers.
     """
     path = Path(path, "model.npz") if Path(path).is_dir() else path
     try:
@@ -85,7 +85,7 @@ def load_parts(path: str | os.PathLike[str]) -> ModelParts:
 
 
 def write_atomic(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
-    """Write a file under a temporary name beside `path`, by `write`, and rename it; `mode`: before the umask."""
+    """Write a file by `write` under a temporary name, and rename it to `path`. `mode`: permissions before the umask."""
     path.parent.mkdir(0o777 if mode & 0o077 else 0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -103,7 +103,7 @@ def write_atomic(path: Path, write: Callable[[Any], object], mode: int = 0o666) 
 
 
 def open_for_owner(path: str, flags: int) -> int:
-    """Open a file with access for its owner only; an ``opener`` for `open`."""
+    """Open a file with access for its owner only, as an ``opener`` for `open`."""
     return os.open(path, flags, 0o600)
 
 
@@ -136,7 +136,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def ensure_writable_folder(folder: Path, mode: int = 0o777) -> None:
-    """Create a folder if missing; InputError if no file can be written there."""
+    """Create a folder if missing. Raises InputError if no file can be written there."""
     try:
         folder.mkdir(mode, parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):

@@ -31,7 +31,7 @@ def _controller(kind: Literal["blas", "openmp"]) -> ThreadpoolController:
 
 
 class _BlasLimit:
-    """Process-wide limit of BLAS threads: the last one entered and not left, in any order; none left: as before."""
+    """Process-wide limit of BLAS threads: the one entered last among those not left yet, else the original."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -12,7 +12,7 @@ MOST_LEVELS = 50  # maximum depth of nested tables and lists
 
 
 def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
-    """Parse a TOML text; InputError, with the file's path, if malformed or nested too deeply."""
+    """Parse a TOML text. Raises InputError, with the file's path, if it is malformed or nested too deeply."""
     try:
         table = tomllib.loads(text)
     except RecursionError:

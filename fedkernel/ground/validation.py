@@ -19,7 +19,7 @@ ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
 
 
 def check_at_most(name: str, value: int, most: int, bound: str = "the number of rows, ", note: str = "") -> None:
-    """Raise InputError ``NAME = VALUE, but must be at most``, `bound`, the number and `note`, if a value exceeds it."""
+    """Raise InputError if a value exceeds `most`. Text: ``NAME = VALUE, but must be at most BOUND MOST NOTE``."""
     if value > most:
         raise InputError(f"{name} = {value}, but must be at most {bound}{most}{note}")
 
@@ -59,7 +59,7 @@ def read_table(text: str) -> dict[str, Any]:
 
 
 def read_json(kind: type[ModelT], text: str, what: str, refused: type[Exception]) -> ModelT:
-    """Read a model from another party's JSON; raises `refused`, with the name `what`, if it is not valid."""
+    """Read a pydantic model from another party's JSON. Raises `refused`, which names `what`, if it is not valid."""
     try:
         read_table(text)
         return kind.model_validate_json(text)
@@ -139,7 +139,7 @@ def _ordinal(number: int) -> str:
 
 
 def _most_helpful(findings: Sequence[ErrorDetails]) -> ErrorDetails:
-    """Return the first finding; if a name is missing, rather an unknown name in the same table."""
+    """Return the first finding, or if it is a missing name, an unknown name in the same table."""
     first = findings[0]
     if first["type"] not in MISSING:
         return first
@@ -149,7 +149,7 @@ def _most_helpful(findings: Sequence[ErrorDetails]) -> ErrorDetails:
 
 
 def _path(finding: ErrorDetails, fields: Sequence[str], validated: Mapping[str, Any] | None) -> list[str]:
-    """Return a finding's path in the user's terms: without tags of unions, list entries by their tables' names."""
+    """Return a finding's path in the user's terms. Union tags are left out, and tables in lists appear by name."""
     if not finding["loc"]:
         return []
     first, *rest = finding["loc"]
@@ -184,7 +184,7 @@ def _allowed(finding: ErrorDetails) -> str:
 
 
 def _names_in(annotation: Any, value: Any) -> list[str]:
-    """Return the names that a table for a dataclass may have, or for one of several, told by their `type`."""
+    """Return the names that a table for a dataclass may have. Among several dataclasses its `type` decides."""
     kind, parts = value.get("type") if isinstance(value, Mapping) else None, get_args(annotation)
     if inspect.isclass(annotation):
         if dataclasses.is_dataclass(annotation) and getattr(annotation, "type", None) == kind:
@@ -195,7 +195,7 @@ def _names_in(annotation: Any, value: Any) -> list[str]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, pydantic.Field))
 def value_object() -> Callable[[type[T]], type[T]]:
-    """Make a class, built from a configuration table, a frozen dataclass that raises `InputError` for unknown names."""
+    """Make a class a validated frozen dataclass, which raises `InputError` for unknown names and wrong values."""
 
     def decorate(cls: type[T]) -> type[T]:
         config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
@@ -221,7 +221,7 @@ def value_object() -> Callable[[type[T]], type[T]]:
 
 
 def accept_former_names(cls: type, names: Mapping[str, str]) -> None:
-    """Set the present attributes of a class that defines former ones, and warn of each; `names`: by former name."""
+    """Set a class's attributes under present names too, and warn of former ones. `names`: present names by former."""
     for former, name in names.items():
         if former in vars(cls):
             warnings.warn(f"{cls.__name__}.{former} is now called {name}", DeprecationWarning, stacklevel=3)

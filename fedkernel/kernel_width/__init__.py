@@ -1,4 +1,4 @@
-"""Sub-protocol that computes rule-based kernel widths, before a strategy's own protocol."""
+"""Sub-protocol that computes kernel widths by rules such as the median distance, before a strategy's protocol."""
 
 from typing import TYPE_CHECKING
 

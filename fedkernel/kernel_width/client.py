@@ -1,4 +1,4 @@
-"""Client, requests and replies of rule-based kernel widths, before a strategy's own protocol.
+"""Client, requests and replies to compute kernel widths by rules, before a strategy's own protocol.
 
 This client answers for any method: a run's plan has its requests first, and a site checks them against that plan, its
 policy and its guards like all others. Each is answered once in a run. Its draws depend on the size of the
@@ -49,7 +49,7 @@ class RowSquares(Summed):
 
 
 class MeasureSquares(Request[RowSquares]):
-    """Request for the sum of squared (`power` 1: absolute) differences of rows from `mean`; None: from their own."""
+    """Request for the sum of rows' squared differences from `mean`, by default the site's own. `power` 1: absolute."""
 
     once: ClassVar = True
     mean: Annotated[FloatArray | None, Shape("d")] = None
@@ -95,7 +95,7 @@ class PairSquares(Summed):
 
 
 class MeasurePairs(Request[PairSquares]):
-    """Request for the squared distances of pairs of rows, which are the same at all sites and in all runs."""
+    """Request for the squared distances of pairs of rows. The pairs are the same at all sites and in all runs."""
 
     once: ClassVar = True
     largest: ClassVar = {"P": "pairs"}

@@ -1,4 +1,4 @@
-"""Replacement of kernels whose width is a rule by kernels with numeric width, anywhere in a strategy's fields."""
+"""Replacement of kernels with a rule-based width by kernels with numeric width, anywhere in a strategy's fields."""
 
 import dataclasses
 from collections.abc import Mapping

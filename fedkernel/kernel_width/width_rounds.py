@@ -1,4 +1,4 @@
-"""Sub-protocol that computes rule-based kernel widths, before a strategy's own protocol.
+"""Sub-protocol that computes kernel widths by rules such as the median distance, before a strategy's protocol.
 
 `fedkernel.numerics.widths` defines the rules. Their cost, with M clients and d columns (d_m each), and their error
 against the pooled rows:
@@ -45,7 +45,7 @@ MOST_POINTS = 1500  # most points that represent the rows of all groups; at leas
 
 
 def settle_widths(run: Run, partition: Division, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
-    """Compute rule-based widths; return for each kernel the one with numeric width. Equal rules run once."""
+    """Compute rule-based widths, and return each kernel's replacement with numeric width. Equal rules run once."""
     by_rule: dict[str, Width] = {}
     for rule in _rules(kernels):
         by_rule[rule] = yield from _RULES[rule].measure(run, partition)
@@ -80,7 +80,7 @@ def _rows(run: Run, partition: Division) -> int:
 
 
 def _mean(run: Run, partition: Division, power: client.Power = 2) -> Protocol[Width]:
-    """Compute the width from the differences from the mean of all rows; vertical means stay at their sites."""
+    """Compute the width from the rows' differences from their mean. With a vertical partition, means stay at sites."""
     rows, mean = _rows(run, partition), None
     if partition == "horizontal":
         mean = (yield from to_sum(client.SumColumns())).sums / rows
@@ -119,7 +119,7 @@ def _scale_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
 
 
 def _median(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the median distance of row pairs or, if sites hold rows, of points from groups."""
+    """Compute the width from the median distance of row pairs or, if sites hold rows, of points drawn from groups."""
     if partition == "vertical":
         pairs = min(run.members[0].rows // 2, client.MOST_PAIRS)
         if pairs == 0:
@@ -138,7 +138,7 @@ def _median(run: Run, partition: Division) -> Protocol[Width]:
 
 
 def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
-    """Return the median distance of points from normal groups: means, variances (G, d) and numbers of rows (G,)."""
+    """Return the median distance of points from normal groups. `means`, `variances` (G, d). `weights` (G,): rows."""
     d = means.shape[1]
     count = min(MOST_POINTS, max(200, client.MOST_GROUPED_ENTRIES // d))
     places = (np.arange(count) + 0.5) / count * weights.sum()

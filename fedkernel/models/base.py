@@ -70,7 +70,7 @@ class Model(ABC):
         return is_bounded(self.own_kernel) and (self.kernel_mean_ or 0.0) > WIDE_MEAN
 
     def width_warning(self) -> str | None:
-        """Return a warning if the kernel is too wide or too narrow by its mean value, or None."""
+        """Return a warning if the kernel's mean value shows it to be too wide or too narrow, else None."""
         return None if self.own_kernel is None else width_warning(self.own_kernel, self.kernel_mean_)
 
     def result_fields(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Model(ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote; InputError if missing, damaged or of a different class."""
+        """Read a model that `save` wrote. Raises InputError if missing, damaged or of a different class."""
         return cls._from_file(path, load_parts(path))
 
     @classmethod
@@ -112,12 +112,12 @@ class Model(ABC):
     @classmethod
     @abstractmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild the model; ValueError, KeyError or TypeError for inconsistent parts."""
+        """Rebuild the model. Raises ValueError, KeyError or TypeError for inconsistent parts."""
 
 
 @contextmanager
 def rebuild_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors in rebuilding a model into InputError, as a damaged file."""
+    """Turn errors in rebuilding a model into an InputError that calls the file damaged."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:

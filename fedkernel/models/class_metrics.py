@@ -1,4 +1,4 @@
-"""Metrics of class structure in a model's coordinates; rows whose class is None have coordinates, but do not count."""
+"""Metrics of class structure in a model's coordinates. Rows whose class is None have coordinates, but do not count."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ TRAINING_ROWS = 200  # number of the classifier's training rows in the DKPCA let
 
 
 def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> FloatArray:
-    """Return the clients' rows in coordinates along a model's components, (N, k)."""
+    """Return the coordinates (N, k) of the clients' rows along a model's components."""
     if not isinstance(model, KernelPCA | LandmarkPCA):
         raise InputError(f"a {type(model).__name__} has no components, so rows have no coordinates along them")
     Z = model.embedding() if isinstance(model, KernelPCA) else np.vstack([model.transform(X) for X in shards])

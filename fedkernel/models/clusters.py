@@ -68,7 +68,7 @@ class KernelKMeans(Model):
 
 
 def clustering_objective(model: KernelKMeans, shards: Sequence[Rows]) -> float:
-    """Return the mean squared distance in feature space of rows to their clusters' means, f_K(Y) / N.
+    """Return the mean squared distance in feature space of rows to their clusters' means. In the paper: f_K(Y) / N.
 
     Source: the federated kernel k-means paper (2021), equation 1, Tr(K) - Tr(L^1/2 Y^T K Y L^1/2) for the model's
     labels Y; theorem 3 bounds it by the optimum. The kernel is exact. `shards` (n_m, d) each, dense or CSR. Takes N^2

@@ -30,7 +30,7 @@ LENGTH_FIGURES |= {"explained_variance", "explained_variance_ratio", "explained_
 
 
 def drop_misleading_figures(figures: T, model: Any, *, centred: bool) -> T:
-    """Remove, in place, figures that look perfect only because an uncentred kernel is too wide, or indefinite."""
+    """Remove, in place, figures that look perfect only because the kernel is indefinite, or uncentred and too wide."""
     kernel = model.own_kernel if isinstance(model, Model) else None
     if kernel is None:
         return figures
@@ -69,7 +69,7 @@ def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
 
 
 def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
-    """Return the reconstruction error of components, relative to the reference's too, and their sin-theta error.
+    """Return the components' reconstruction error, its ratio to the reference's, and the sin-theta error between both.
 
     Missed lengths are at least at rounding level, so that two exact models have ratio 1. There is no ratio if the
     reference captures hardly more than chance (`is_informative`). Those of the reference are known.
@@ -96,7 +96,7 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
 
 
 def same_kernel(model: Any, reference: Any) -> bool:
-    """Return whether two models' kernels, if any, are equal up to rounding of gamma, a sum over rows or clients."""
+    """Return whether two models' kernels, if any, are equal up to rounding. Gammas are sums over rows or clients."""
     own, other = (part.own_kernel if isinstance(part, Model) else None for part in (model, reference))
     if own is None or other is None or own == other:
         return True

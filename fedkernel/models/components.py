@@ -47,7 +47,7 @@ class KernelPCA(Model):
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
-        """Compute kernel PCA from rows' coordinates F (N, r); memory: two (N, N) arrays."""
+        """Compute kernel PCA from rows' coordinates F (N, r). Memory: two (N, N) arrays."""
         own = cls.of_gram(kernel.gram(F), kernel, n_components, center=center)
         return replace(own, coordinates_=F)
 
@@ -83,7 +83,7 @@ class KernelPCA(Model):
         return replace(self, eigenvalues_=values, eigenvectors_=vectors, iterates_=iterates, certificate_=None)
 
     def embedding(self) -> FloatArray:
-        """Return the training rows' coordinates: eigenvectors times the roots of their eigenvalues, (N, k)."""
+        """Return the training rows' coordinates (N, k): eigenvectors times the roots of their eigenvalues."""
         return np.asarray(self.eigenvectors_ * np.sqrt(np.maximum(self.eigenvalues_, 0.0)))
 
     def project(self, K_new: FloatArray) -> FloatArray:
@@ -137,7 +137,7 @@ class KernelPCA(Model):
 
 @dataclass(frozen=True, repr=False)
 class LandmarkPCA(Model):
-    """Leading kernel principal components as combinations of some rows: L = phi(Y) C, orthonormal in feature space.
+    """Leading kernel principal components L = phi(Y) C, orthonormal combinations of some rows Y in feature space.
 
     Not centred; with all rows as landmarks, kernel PCA itself.
 
@@ -166,7 +166,7 @@ class LandmarkPCA(Model):
         return Landmarks(self.kernel, self.landmarks_, self.coefficients_)
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
-        """Compute the coordinates L^T phi(x) of rows X (n, d), a table of any kind: shape (n, k)."""
+        """Compute the coordinates (n, k), L^T phi(x), of rows X (n, d), a table of any kind."""
         return self.embedding(X)
 
     def orthonormal(self) -> Self:
@@ -185,7 +185,7 @@ class LandmarkPCA(Model):
         return np.asarray(self.coefficients_.T @ values @ other.coefficients_)
 
     def captured(self, X: npt.ArrayLike | Rows | Table) -> tuple[float, float]:
-        """Return the squared lengths of rows X (n, d), summed: total, and captured by the components."""
+        """Return the summed squared lengths of rows X (n, d), in total and as captured by the components."""
         total = captured = 0.0
         for block, coordinates in self.embedding.blocks(X):
             total += float(self.kernel.diag(block).sum())
@@ -256,7 +256,7 @@ class NodeComponents(Model):
     features: SubspaceEmbedding | None = None
 
     def transform(self, X: npt.ArrayLike) -> FloatArray:
-        """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""
+        """Compute the coordinates (n_new, k) of rows X (n_new, d) along the components."""
         refuse_frame(X)
         new = check_matrix(X, "X")
         if new.shape[1] != self.rows_.shape[1]:

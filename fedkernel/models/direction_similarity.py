@@ -12,7 +12,7 @@ from fedkernel.numerics import AnyKernel, above_rounding, center_gram, leading_e
 
 
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
-    """Centre the blocks of K (n, n) by their own row and column means, in place (section 6.1).
+    """Centre the blocks of K (n, n) by their own row and column means, in place. Source: that of `Directions`.
 
     `ends`: ends of the blocks of rows and columns.
     """
@@ -53,14 +53,14 @@ class Directions:
         return self.model.column_means_ is not None
 
     def similarity(self, rows: FloatArray, alpha: FloatArray) -> float:
-        """Return the mean cosine between the columns of phi(rows) alpha, (n, d) and (n, k), and the directions."""
+        """Return the mean cosine of the directions with phi(rows) alpha's columns. `rows` (n, d), `alpha` (n, k)."""
         products = np.einsum("nk,nk->k", alpha, self._products(rows)[:, : alpha.shape[1]])
         lengths = np.einsum("nk,nk->k", alpha, self._gram(rows) @ alpha)
         roots = self._roots()[: alpha.shape[1]]
         return float(np.mean(np.abs(products) / (np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny)) * roots)))
 
     def iteration_cosines(self, rows: FloatArray, alphas: FloatArray) -> FloatArray:
-        """Return the cosines (T,) between phi(rows) alpha and the first direction, for T combinations (T, n)."""
+        """Return the cosines (T,) of the first direction with T combinations (T, n) of these rows."""
         products = alphas @ self._products(rows)[:, 0]
         lengths = np.einsum("tn,tn->t", alphas, alphas @ self._gram(rows))
         cosines = np.abs(products) / np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny))
@@ -76,14 +76,14 @@ class Directions:
         return self.similarity(rows, model.eigenvectors_[: len(rows)])
 
     def largest_similarity(self, rows: FloatArray, cut: float) -> float:
-        """Return the largest similarity that combinations of these rows can have, without eigenvalues below `cut`."""
+        """Return the largest similarity of combinations of rows, without eigenvalues up to `cut` times the first."""
         pairs = leading_eigenpairs(self._gram(rows), len(rows))
         above = pairs.values > cut * pairs.values[0]
         parts = pairs.vectors[:, above].T @ self._products(rows) / np.sqrt(pairs.values[above])[:, None]
         return float(np.mean(np.linalg.norm(parts, axis=0) / self._roots()))
 
     def _roots(self) -> FloatArray:
-        """Return the lengths of phi(X) V's columns, infinite at rounding level."""
+        """Return the lengths of the columns of phi(X) V, infinite at rounding level."""
         values = self.model.eigenvalues_
         above = above_rounding(values, len(self.X))
         return np.where(above, np.sqrt(np.where(above, values, 1.0)), np.inf)

@@ -20,7 +20,7 @@ _FEATURES: pydantic.TypeAdapter[RandomFeatures] = pydantic.TypeAdapter(RandomFea
 
 
 def multiply_step(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> FloatArray:
-    """Multiply the features A of rows beside B by a matrix M: [A, B] M, by blocks.
+    """Compute the product [A, B] M by blocks of rows, with A the features of rows X.
 
     `X` (n, d), `B` (n, r). `features`: returns A, (n, D), for rows. `M` (D + r, r').
     """
@@ -56,7 +56,7 @@ def combine_draws(X: FloatArray, features: RandomFeatures, coefficients: FloatAr
 
 
 def refuse_frame(X: Any) -> None:
-    """Raise InputError for a table with column names: a model knows none, and would take them in any order."""
+    """Raise InputError for a table with column names. A model knows no names, and would take columns in any order."""
     if is_frame(X):
         found = "result.fitted (Result.load(folder).fitted), which finds columns by name"
         raise InputError(f"X has column names, which a model does not know; allowed: {found}, or X.to_numpy()")
@@ -81,7 +81,7 @@ class Embedding(ABC):
         return check_matrix(X, "X")
 
     def __call__(self, X: Any) -> FloatArray:
-        """Embed rows X (n, d); the inner products approximate the kernel's best of rank s."""
+        """Embed rows X (n, d) so that inner products are near the kernel's best approximation of rank s."""
         return self._embed(self.checked(X))
 
     def checked(self, X: Any) -> Any:
@@ -102,7 +102,7 @@ class Embedding(ABC):
     @classmethod
     @abstractmethod
     def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "Embedding":
-        """Rebuild an embedding from `parts`; ValueError, KeyError or TypeError for inconsistent parts."""
+        """Rebuild an embedding from `parts`. Raises ValueError, KeyError or TypeError if they are inconsistent."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,7 +145,7 @@ class FeatureChain(Embedding):
 
     @property
     def coefficients(self) -> FloatArray | None:
-        """Coefficients C_t of the last estimate, (T, D, s); None without any step."""
+        """Coefficients C_t (T, D, s) of the last estimate, or None without any step."""
         if not self.maps:
             return None
         D = self.features.n_features

@@ -45,7 +45,7 @@ def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any
 
 
 def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a model of any kind from its npz file or its result's folder; InputError if missing, damaged or unknown.
+    """Read a model from its npz file or its result's folder. Raises InputError if missing, damaged or of unknown kind.
 
     A file may come from another party, so nothing that it names is imported. A user's dataclass must be given as
     `kind`, the required class, or be imported before, as with its strategy; its ``__init__``, and those of its fields,
@@ -75,7 +75,7 @@ def _name_in_files(kind: type[Any]) -> str:
 
 
 def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """Convert a value to JSON data, with its arrays stored separately by path; the inverse of `_unpacked`."""
+    """Convert a value to JSON data, and store its arrays in `arrays` by path. `_unpacked` is the inverse."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):

@@ -57,7 +57,7 @@ class FittedModel:
         return self.columns if self.preparation is None else self.preparation.names
 
     def predict(self, raw: Any) -> ModelOutput:
-        """Label the rows of a raw table by cluster; table and errors are those of `transform`."""
+        """Label the rows of a raw table by cluster. Table and errors are those of `transform`."""
         return self._apply("predict", raw)
 
     def transform(self, raw: Any) -> ModelOutput:
@@ -120,7 +120,7 @@ class FittedModel:
 
 
 def class_names(labels: npt.NDArray[Any], classes: Sequence[str | None], clusters: int) -> tuple[str, ...]:
-    """Return the most frequent class of the rows in each cluster, numbered from 0, or without one its number."""
+    """Name each cluster by its rows' most frequent class. A cluster without classes gets its number, from 0."""
     counts: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for label, name in zip(labels, classes, strict=True):
         if name is not None:

@@ -219,7 +219,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _KNOWN}
 
 
 def metric_of(name: str) -> Metric:
-    """Return the metric of a name: built-in, a user's already imported, or one with defaults; imports nothing."""
+    """Return the metric of a name: built-in, a user's already imported, or one with defaults. Nothing is imported."""
     if name in METRICS:
         return METRICS[name]
     own = imported(short_names("metrics").get(name, name))
@@ -229,7 +229,7 @@ def metric_of(name: str) -> Metric:
 
 
 def check_metric(name: str, *, counted: bool = False) -> str:
-    """Return a metric's name if a configuration may use it (`counted`: counted ones too), else raise InputError."""
+    """Return a metric's name. Raises InputError unless a configuration may use it (`counted`: also counted metrics)."""
     allowed = [metric.name for metric in METRICS.values() if counted or not metric.counted]
     if name not in allowed and not is_user_defined(name):
         raise InputError(f"{name!r} is not known (allowed: {', '.join(allowed)})")
@@ -237,19 +237,19 @@ def check_metric(name: str, *, counted: bool = False) -> str:
 
 
 def is_user_defined(name: str) -> bool:
-    """Return whether a metric is user-defined, by its address or entry point; a built-in one's name is no user's."""
+    """Return whether a metric is user-defined, by its address or entry point. Names of built-in metrics never are."""
     return name not in METRICS and (":" in name or name in short_names("metrics"))
 
 
 def namesakes(named: Iterable[str]) -> dict[str, str]:
-    """Return the addresses of other packages' metrics that are hidden by built-in ones, by the names among `named`."""
+    """Return by name the addresses of other packages' metrics in `named` that built-in ones of that name hide."""
     return {name: address for name, address in short_names("metrics").items() if name in METRICS and name in named}
 
 
 def compute_metrics(
     named: Iterable[str], model: Any, shards: Sequence[Rows], classes: AnyArray | None = None, seed: int = 0
 ) -> dict[str, float]:
-    """Compute the named metrics that have a function or are user-defined; `classes` (N,): of all rows, if known."""
+    """Compute the named metrics that have a function or are user-defined. `classes` (N,): of all rows, if known."""
     computed = {}
     for name in named:
         metric = load_function(name, "metrics", "metric") if is_user_defined(name) else METRICS.get(name)

@@ -85,7 +85,7 @@ def _next_check(steps: int, residual: float, allowed: float, before: tuple[int, 
 
 
 def _qr(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Orthonormalise rows, which are overwritten: Q (b, n) and R (b, b) with rows = R^T Q."""
+    """Orthonormalise rows, overwriting them. Returns Q (b, n) and R (b, b) with rows = R^T Q."""
     Q, R = economic_qr(rows.T, overwrite=True)
     return Q.T, R
 

@@ -9,7 +9,7 @@ from fedkernel.numerics.subspace_embedding import count_sketch
 
 
 class RowSketch:
-    """Sum over the rows of B (n, c), accumulated by blocks: B^T B or its CountSketch.
+    """Product B^T B of a tall matrix B (n, c), or its CountSketch, accumulated by blocks of rows.
 
     - `columns`, q, at most n / 2: F, of shape (c, q), with F F^T near B^T B: the CountSketch (S B)^T, where S, (q, n),
       adds every row with a sign to one of q sums.

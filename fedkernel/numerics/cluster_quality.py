@@ -52,7 +52,7 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
 
 
 def simplified_silhouettes(points: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return 1 - a / b of each point, a and b its distances to the two nearest centres.
+    """Return the simplified silhouette 1 - a / b of each point. Its nearest centre is at distance a, the second at b.
 
     From 0 to 1; 0 with one centre, or where both are at the point. About the silhouette's value where clusters are far
     apart, else larger. Takes n k distances, and none between points.
@@ -66,7 +66,7 @@ def simplified_silhouettes(points: FloatArray, centers: FloatArray) -> FloatArra
 
 
 def ratio_of_variances(between: float, within: float, clusters: int, rows: float) -> float | None:
-    """Return the Calinski-Harabasz index (B / (k - 1)) / (W / (n - k)); None if not finite.
+    """Return the Calinski-Harabasz index (between / (k - 1)) / (within / (n - k)), or None if not finite.
 
     Source: Calinski, Harabasz, A dendrite method for cluster analysis, 1974.
     """
@@ -83,7 +83,7 @@ class ScoredCenters(NamedTuple):
 
 
 def score(coreset: WeightedPoints, centers: FloatArray) -> ScoredCenters:
-    """Return centres with the mean silhouette of their clusters of weighted points."""
+    """Return centres with the mean silhouette of the clusters that they form of weighted points."""
     return ScoredCenters(centers, silhouette(coreset, assign(coreset.points, centers)[0]))
 
 
@@ -173,14 +173,14 @@ def _by_chance(a: float, b: float, pairs: float) -> float:
 
 
 def _extreme_weights(weights: FloatArray, number: float, room: float) -> tuple[float, float]:
-    """Return the least and greatest total weight of `number` items, at most `room` per place."""
+    """Return the least and greatest total weight of `number` items in weighted places that hold `room` each."""
     ordered = np.sort(weights)
     amounts = np.clip(number - room * np.arange(len(ordered)), 0, room)
     return float(ordered @ amounts), float(ordered[::-1] @ amounts)
 
 
 def _likely_missing(table: FloatArray, missing: float, slack: float) -> FloatArray:
-    """Estimate the number of rows missing in each cell, (k_a, k_b)."""
+    """Estimate the number of missing rows in each pair of clusters, (k_a, k_b)."""
     half = np.where(table > 0, slack / 2, 0.0)
     half *= min(1.0, missing / max(float(half.sum()), 1.0))
     room = slack - half

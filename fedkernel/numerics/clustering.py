@@ -35,7 +35,7 @@ def k_means(
     weights: FloatArray | None = None,
     restarts: int = 1,
 ) -> FloatArray:
-    """Cluster points (n, s) by Lloyd's iterations from k-means++ starts: scikit-learn's KMeans.
+    """Cluster points (n, s) by scikit-learn's KMeans, with Lloyd's iterations from k-means++ starts.
 
     `weights` (n,). The best of `restarts` starts is kept. Returns (k, s): the centres; fewer if there are fewer than k
     distinct points (of positive weight).
@@ -56,7 +56,7 @@ def k_means(
 
 
 def landmark_centers(points: FloatArray, number: int, rng: np.random.Generator) -> FloatArray:
-    """Return centres of points (n, d) for landmarks, (number, d): few iterations of Lloyd's, from few points.
+    """Find centres (number, d) of points (n, d) as landmarks, by few of Lloyd's iterations, started among few points.
 
     Kernel PCA in their span is as good as with `k_means`, for half the time or less. Fewer if there are fewer distinct
     points than `number`.
@@ -73,7 +73,7 @@ def landmark_centers(points: FloatArray, number: int, rng: np.random.Generator) 
 
 
 def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return each point's nearest centre and squared distance, both of shape (n,)."""
+    """Return the number of each point's nearest centre and the squared distance to it, both of shape (n,)."""
     labels, distances = np.empty(len(points), dtype=np.int64), np.empty(len(points))
     # by differences: inner products would lose those of points far from the origin
     for rows in row_blocks(len(points)):
@@ -102,7 +102,7 @@ def allot_samples(costs: FloatArray, samples: int, most: IntArray | None = None)
 
 
 def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.random.Generator) -> WeightedPoints:
-    """Sample points in proportion to their squared distances, and add the centres with the remaining weight.
+    """Sample points by their squared distances to the nearest centre, and add the centres with the remaining weight.
 
     With m_q the squared distance of q to its centre: q is drawn with a probability proportional to m_q, with
     replacement, and weighs sum(m) / (samples m_q); a centre weighs the number of its points less the weights of its
@@ -127,7 +127,7 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
 
 
 def _count_distinct(points: FloatArray, enough: int) -> int:
-    """Count distinct points up to `enough`, since scikit-learn warns if there are fewer than clusters."""
+    """Count distinct points up to `enough`. With fewer of them than clusters, scikit-learn would warn."""
     distances = np.square(points - points[0]).sum(axis=1)
     floor = max(_EQUAL_DISTANCE**2 * float(distances.max()), _ROUNDING**2 * float(np.square(points).sum(axis=1).max()))
     # Points farther apart than twice the limit along one column are that many, which needs no pass for each

@@ -63,7 +63,7 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
 
 
 def lanczos_width(n: int, k: int) -> int:
-    """Return the block size of Lanczos for k of n pairs; 0 means LAPACK."""
+    """Return the block size of Lanczos for k of n pairs, or 0 for LAPACK."""
     if n < LANCZOS_SIZE or k > n // LANCZOS_PART:
         return 0
     return LANCZOS_WIDTH if n < WIDE_LANCZOS_SIZE else WIDE_LANCZOS_WIDTH
@@ -105,7 +105,7 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
 
 
 def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs:
-    """Compute the leading D eigenpairs, D >= 1 the smallest with lambda_{D+1} <= ratio * lambda_1.
+    """Compute the eigenpairs with eigenvalues above `ratio` times the largest, lambda_1, and at least one.
 
     DKPCA's eq. 4 (the adaptive number of components), 0 <= ratio < 1. Doubles the number of pairs within the range of
     Lanczos, then LAPACK computes them all, in two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as zero.
@@ -115,13 +115,13 @@ def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs
 
 
 def eigenpairs_of_factor_above(F: FloatArray, ratio: float) -> Eigenpairs:
-    """Compute `eigenpairs_above` for F F^T, F of shape (n, r), with the accuracy of the factor."""
+    """Compute `eigenpairs_above` of F F^T from F (n, r), as accurately as `leading_eigenpairs_of_factor`."""
     check_matrix(F, "F")
     return _above(lambda k: leading_eigenpairs_of_factor(F, k), max(1, min(F.shape)), ratio)
 
 
 def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Return a mask of the eigenvalues above max(tol, n eps) l_1 and 0, l_1 being the first."""
+    """Return a mask of the eigenvalues that are above 0 and above max(tol, n eps) times the first."""
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
 
 
@@ -129,7 +129,7 @@ LEAST_DIVISOR = 1e-300  # least eigenvalue for a division: its inverse root stil
 
 
 def whitening(A: FloatArray, tol: float) -> FloatArray:
-    """Return R, of shape (n, r), with R^T A R = I, for a symmetric positive semidefinite A: V diag(1 / sqrt(l)).
+    """Return R (n, r) with R^T A R = I for a symmetric positive semidefinite A. From eigenpairs, R = V diag(l^-1/2).
 
     For a Gram matrix A (n, n) of vectors, their combinations by R's columns are an orthonormal basis of their span.
     Pairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank. Raises InputError if some of the
@@ -163,7 +163,7 @@ def _lapack(A: FloatArray, k: int) -> Eigenpairs:
 
 
 def _solved(products: FloatArray, values: FloatArray, vectors: FloatArray, size: float) -> bool:
-    """Return whether pairs solve an eigenproblem of norm `size` to rounding, given the products."""
+    """Return whether eigenpairs of a matrix of norm `size` are exact to rounding, by its products with the vectors."""
     allowed = 10 * len(vectors) * EPS
     residual = products - vectors * values
     skew = vectors.T @ vectors - np.eye(values.size)
@@ -171,7 +171,7 @@ def _solved(products: FloatArray, values: FloatArray, vectors: FloatArray, size:
 
 
 def _lanczos(A: FloatArray | LinearOperator, k: int, products: int) -> Eigenpairs | None:
-    """Compute leading eigenpairs by Lanczos; None without convergence or with missing copies."""
+    """Compute leading eigenpairs by Lanczos. Returns None without convergence, or if an eigenvalue may be missing."""
     n = A.shape[0]
     width = lanczos_width(n, k)
     multiply = _multiplication(A)
@@ -208,7 +208,7 @@ def _overlooks_larger(
     size: float,
     products: int,
 ) -> bool:
-    """Return whether an operator may have an eigenvalue l above a threshold in V's complement; True if unsettled.
+    """Return whether an operator may have an eigenvalue l above a threshold in V's complement. True if unsettled.
 
     Lanczos from a row `start`, every vector orthogonalised twice against V and all before. The largest Ritz value theta
     never exceeds l, and a residual r < |w| (l - theta) cannot be, w being the start's part along l's eigenvector. So
@@ -243,7 +243,7 @@ def _overlooks_larger(
 
 
 def _multiplication(A: FloatArray | LinearOperator) -> Callable[[FloatArray], FloatArray]:
-    """Return a function that multiplies rows by A; arrays take half of the time of ``A @ X``."""
+    """Return a function that multiplies rows by A. For an array it takes half of the time of ``A @ X``."""
     if isinstance(A, np.ndarray) and (A.flags.c_contiguous or A.flags.f_contiguous):
         return by_columns(A if A.flags.c_contiguous else A.T)
     return lambda rows: np.asarray(A @ rows.T).T
@@ -277,7 +277,7 @@ def _dense(A: LinearOperator) -> FloatArray:
 
 
 def _power_of_two(A: FloatArray) -> float:
-    """Return the power of two just above the largest magnitude, an exact divisor; 0 for zero."""
+    """Return the power of two just above the largest magnitude, or 0 for zeros. Division by it is exact."""
     largest = max(float(A.max(initial=0.0)), -float(A.min(initial=0.0)))
     if largest == 0.0 or not np.isfinite(largest):
         return largest

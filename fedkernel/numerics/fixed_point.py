@@ -1,4 +1,4 @@
-"""Fixed-point form of numbers, whose sums over sites are exact and so the same in any order.
+"""Fixed-point numbers, whose sums over sites are exact and so the same in any order.
 
 A number v is the integer nearest to v 2^80, modulo 2^192, as three 64-bit words: rounded by 2^-81, about 4e-25, and
 below 2^111 over the number of sites: 2e32 among 10, 2e30 among 1,000. Whole numbers, such as counts, take one word and
@@ -22,7 +22,7 @@ def words_of(*, whole: bool) -> int:
 
 
 def to_fixed_point(values: FloatArray, sites: int, *, whole: bool) -> Words:
-    """Return the words (1 or 3, ...) of finite numbers (...), the highest first; InputError if one is too large."""
+    """Convert finite numbers (...) to words (1 or 3, ...), the highest first. Raises InputError if one is too large."""
     largest = 2.0 ** (WORD_BITS * words_of(whole=whole) - 1 - (0 if whole else FRACTION_BITS)) / sites
     if not -largest < values.min(initial=0.0) <= values.max(initial=0.0) < largest:
         raise InputError(
@@ -42,7 +42,7 @@ def to_fixed_point(values: FloatArray, sites: int, *, whole: bool) -> Words:
 
 
 def from_fixed_point(words: Words) -> FloatArray:
-    """Return the numbers (...) of summed words (1 or 3, ...), each rounded to float64 at most thrice."""
+    """Convert summed words (1 or 3, ...) to numbers (...), each rounded to float64 at most thrice."""
     if len(words) == 1:
         return np.asarray(words[0].view(np.int64), dtype=np.float64)
     is_negative = words[0].view(np.int64) < 0
@@ -53,7 +53,7 @@ def from_fixed_point(words: Words) -> FloatArray:
 
 
 def add_words(total: Words, words: Words, wide: int) -> None:
-    """Add words (m,) to a total in place: first those of `wide` numbers (3, wide), then those of whole ones."""
+    """Add words (m,) to a total in place. Those of `wide` numbers (3, wide) come first, then those of whole numbers."""
     end, carry = WORDS * wide, np.zeros(wide, dtype=bool)
     for place in range(WORDS - 1, -1, -1):
         part, added = (it[:end].reshape(WORDS, wide)[place] for it in (total, words))
@@ -65,7 +65,7 @@ def add_words(total: Words, words: Words, wide: int) -> None:
 
 
 def _negated(words: Words, where: npt.NDArray[np.bool_]) -> Words:
-    """Return words (3, ...) with the numbers of some places negated, modulo 2^192."""
+    """Return words (3, ...) with the numbers negated where `where` is true, modulo 2^192."""
     negated, ones = np.where(where, ~words, words), np.zeros_like(words)
     ones[-1] = where
     add_words(negated.reshape(-1), ones.reshape(-1), where.size)

@@ -57,7 +57,7 @@ def orthogonal_blocks(G: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class StructuredFrequencies:
-    """Frequencies in blocks of p, the next power of two from the number d of columns on.
+    """Frequencies in blocks of p, the least power of two that is not below the number d of columns.
 
     Source: Yu, Suresh, Choromanski, Holtmann-Rice and Kumar, Orthogonal Random Features, NIPS 2016, section 4. Those of
     a block are the rows of H D1 H D2 H D3, with the orthogonal p x p Hadamard matrix H and diagonals D of random signs,

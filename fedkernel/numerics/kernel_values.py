@@ -13,7 +13,7 @@ _SOME_ROWS = 31
 
 
 def checked_pair(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
-    """Check rows X and Y, and convert both to float64; equal or missing Y becomes X, for zero self-distances."""
+    """Check rows X and Y, and convert both to float64. If Y is X or None, return X twice, for zero self-distances."""
     rows = checked_rows(X, "X")
     others = rows if Y is None or Y is X else checked_rows(Y, "Y")
     if rows.shape[1] != others.shape[1]:
@@ -22,7 +22,7 @@ def checked_pair(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
 
 
 def checked_rows(X: Any, name: str, *, keep: bool = False) -> Any:
-    """Check the shape and values of rows, and convert them to float64, or with `keep` leave float32."""
+    """Check the shape and values of rows, and convert them to float64. With `keep`, float32 stays."""
     sparse = scipy.sparse.issparse(X)
     dtype = np.float32 if keep and getattr(X, "dtype", None) == np.float32 else np.float64
     try:
@@ -126,12 +126,12 @@ def arc_cosine_against(Y: Rows, dtype: np.dtype[Any], degree: int) -> RowFunctio
 
 
 def _weights(lengths: FloatArray, degree: int) -> FloatArray:
-    """Compute ||x||^n, and 0 for zero rows even if n = 0."""
+    """Compute the lengths ||x|| to the power of the degree, but 0 for zero rows even with degree 0."""
     return np.asarray((lengths > 0).astype(lengths.dtype) if degree == 0 else lengths**degree)
 
 
 def _of_cosines(C: FloatArray, U: Rows, V: Rows, degree: int) -> FloatArray:
-    """Compute J_n(theta) / pi from cos theta = C = U V^T; C is overwritten."""
+    """Compute the arc-cosine kernel's J_n(theta) / pi from the cosines C = U V^T of angles theta, overwriting C."""
     if degree == 0:
         J = pairwise.angles(C, U, V)
         return np.subtract(1, np.multiply(J, 1 / np.pi, out=J), out=J)

@@ -74,11 +74,11 @@ class Kernel(abc.ABC):
 
     @property
     def rule(self) -> WidthRule | None:
-        """Rule for the width still to be settled; None for a number or 1 / number of columns."""
+        """Rule that will compute the width from data, or None for a number or 1 / number of columns."""
         return self.width if isinstance(self, KernelWithWidth) and self.width != "columns" else None
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
-        """Compute k(x, y) for all rows of X (n, d) and Y (m, d), default X: float64, (n, m)."""
+        """Compute the Gram matrix, float64 (n, m), of rows X (n, d) and Y (m, d). By default Y is X."""
         X, Y = checked_pair(X, Y)
         gamma = self._gamma_for(X)
         return self._map(self._part(X, Y, gamma), gamma)
@@ -89,7 +89,7 @@ class Kernel(abc.ABC):
         return self._diag(X, self._gamma_for(X))
 
     def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function of blocks X (n, d) that computes k(x, y) with all rows of Y (m, d): (n, m).
+        """Return a function that computes kernel values (n, m) between a block X (n, d) and rows Y (m, d).
 
         Work that depends on Y only is done once. The function takes dense and CSR blocks of any numeric type, which it
         does not check, and returns a new array. float64 values are those of `gram` up to rounding; float32 values have
@@ -100,7 +100,7 @@ class Kernel(abc.ABC):
         return self._against(Y, pairwise.float_type(dtype), self._gamma_for(Y))
 
     def part(self, X: Rows, Y: Rows | None = None) -> FloatArray:
-        """Compute the contribution of some columns to the Gram matrix, for `combine`: shape (n, m).
+        """Compute the contribution (n, m) of some columns to the Gram matrix, for `combine`.
 
         That is their inner products, or the Gram matrix on them (RBF, Laplacian), which needs `gamma`.
         """
@@ -146,7 +146,7 @@ class Kernel(abc.ABC):
             )
 
     def settled(self, columns: int) -> Self:
-        """Return the kernel with a number as gamma: 1 / columns if it depends on their number."""
+        """Return the kernel with a number as gamma. The width "columns" gives 1 / columns, over the squared factor."""
         self._require_number()
         factor = self.factor if isinstance(self, KernelWithWidth) else 1.0
         return self.with_gamma(1.0 / columns / factor**2) if self.gamma is None else self
@@ -201,7 +201,7 @@ class Linear(Kernel):
 
 @value_object()
 class KernelWithWidth(Kernel):
-    """Base class of kernels with a width: a number, or a rule settled on all sites' data before a run.
+    """Base class of kernels with a width. It is a number, or a rule computes it from all sites' data before a run.
 
     `width`: the rule, by default `default_rule`. `factor`: multiplier of its sigma: gamma is divided by its square.
     """
@@ -215,7 +215,7 @@ class KernelWithWidth(Kernel):
         self._settle_rule()
 
     def _settle_rule(self, sigma: float | None = None) -> None:
-        """Set the default rule of a kernel without a number; ValueError for contradictory fields."""
+        """Set the default width rule of a kernel without a number. Raises ValueError for contradictory fields."""
         if self.gamma is None and sigma is None:
             object.__setattr__(self, "width", self.width or self.default_rule)
             return
@@ -388,7 +388,7 @@ KERNELS: dict[str, type[Kernel]] = {
 
 
 def kernel_from(table: Mapping[str, Any]) -> Kernel:
-    """Build a kernel from a table such as {"type": "rbf", "gamma": 0.1}; InputError for an invalid type or field."""
+    """Build a kernel from a table such as {"type": "rbf", "gamma": 0.1}. Raises InputError if it is invalid."""
     fields = dict(table)
     kind = _kind_of(name := fields.pop("type", None))
     if kind is None:
@@ -408,7 +408,7 @@ def import_kernels(table: Any) -> None:
 
 
 def kernel_tables(table: Any) -> list[Mapping[str, Any]]:
-    """Return all tables with a field `type`, a kernel's form, within nested data."""
+    """Return all tables within nested data that have a field `type`, as kernels' tables do."""
     if isinstance(table, list | tuple):
         return [inner for value in table for inner in kernel_tables(value)]
     if not isinstance(table, Mapping):
@@ -418,7 +418,7 @@ def kernel_tables(table: Any) -> list[Mapping[str, Any]]:
 
 
 def _kind_of(name: Any) -> type[Kernel] | None:
-    """Return the kernel class of a type: one of this module, or one imported already."""
+    """Return the kernel class of a type, from this module or imported already, or None."""
     if not isinstance(name, str):
         return None
     kind = KERNELS.get(name) or imported(name if ":" in name else short_names("kernels").get(name, ""))
@@ -449,7 +449,7 @@ def _validated(value: Any) -> Kernel:
 
 
 def table_of_name(value: Any) -> Any:
-    """Return the table for a kernel's name, scikit-learn's "poly" too; any other value unchanged."""
+    """Return the table for a kernel's name, or for scikit-learn's "poly". Any other value is returned unchanged."""
     return {"type": "polynomial" if value == "poly" else value} if isinstance(value, str) else value
 
 
@@ -461,7 +461,7 @@ def _table_of(kernel: Kernel) -> dict[str, Any]:
 
 
 def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:
-    """Compute k(x, y) / sqrt(k(x, x) k(y, y)), (n, m), the cosines of rows in feature space."""
+    """Compute the cosines (n, m) of rows in feature space, k(x, y) / sqrt(k(x, x) k(y, y))."""
     K = kernel.gram(X, Y)
     rows = kernel.diag(X)
     columns = rows if Y is None else kernel.diag(Y)

@@ -56,7 +56,7 @@ def unpack_symmetric(upper: FloatArray) -> FloatArray:
 
 
 def center_gram(K: FloatArray) -> tuple[FloatArray, float]:
-    """Centre a symmetric Gram matrix of shape (n, n) in its feature space, in place: K - JK - KJ + JKJ.
+    """Centre a symmetric Gram matrix (n, n) in feature space, in place. It becomes K - JK - KJ + JKJ, J all 1 / n.
 
     Returns the original matrix' column means (n,) and mean, which `center_rows` needs for new rows.
     """
@@ -85,7 +85,7 @@ def frobenius_norm(X: FloatArray) -> float:
 
 
 def by_columns(A: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """Return the product of rows (b, n) with A (n, m), by blocks of columns on idle cores."""
+    """Return a function that multiplies rows (b, n) by A (n, m), in blocks of columns on idle cores."""
     width = max(_LEAST_COLUMNS, _STRIPE // max(1, len(A)) // _LEAST_COLUMNS * _LEAST_COLUMNS)
     stripes = [slice(first, first + width) for first in range(0, A.shape[1], width)]
     if len(stripes) == 1:

@@ -1,4 +1,4 @@
-"""Microaggregation: rows in groups of neighbours, whose means stand for them where no single row may show."""
+"""Microaggregation: means of groups of neighbouring rows, to use where no single row may be disclosed."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ MOST_LEAST = 100
 
 
 def grouped_together(n: int, d: int, least: int) -> Iterator[slice]:
-    """Yield the parts of n rows with d columns that `group_averages` takes one by one, of nearly equal sizes.
+    """Cut n rows with d columns into parts of nearly equal sizes, each for one call of `group_averages`.
 
     They do not depend on `least` up to `MOST_LEAST`: requests with several would else show rows by their differences. A
     part has at most `BLOCK_ROWS` rows and `MOST_ENTRIES` entries, but enough for a group at any width.
@@ -30,7 +30,7 @@ def grouped_together(n: int, d: int, least: int) -> Iterator[slice]:
 
 
 def group_averages(X: Rows, least: int) -> sparse.csr_array:
-    """Return the averages (g, n) over groups of at least `least` rows X (n, d): times X, the groups' means.
+    """Return a matrix (g, n) that averages X (n, d) over groups of `least` rows or more. Times X it gives the means.
 
     Fewer than `least` rows have no group. Each row of the array has as many entries as the group has rows.
 
@@ -45,7 +45,7 @@ def group_averages(X: Rows, least: int) -> sparse.csr_array:
 
 
 def row_groups(X: FloatArray, least: int) -> list[Positions]:
-    """Cut rows X (n, d) into groups of `least` to ``2 * least - 1`` neighbours; return their row positions.
+    """Cut rows X (n, d) into groups of `least` to ``2 * least - 1`` neighbours. Returns each group's row positions.
 
     Rows are halved repeatedly, along the direction of their largest spread. Fewer than ``2 * least`` are one group, so
     that groups are unions of those for any smaller `least`.
@@ -55,7 +55,7 @@ def row_groups(X: FloatArray, least: int) -> list[Positions]:
 
 
 def _cut(X: FloatArray, least: int) -> tuple[Positions, Positions]:
-    """Return the row positions (n,) of all groups one after another, and where groups begin and end (g + 1,)."""
+    """Return the row positions (n,), group after group, and the bounds (g + 1,) of the groups among them."""
     n, d = X.shape
     order, bounds = np.arange(n), np.array([0, n])
     while (halved := (sizes := np.diff(bounds)) >= 2 * least).any():

@@ -35,7 +35,7 @@ def cached_blocks(n: int, width: int, dtype: npt.DTypeLike) -> Iterator[slice]:
 
 
 def squared_norms(X: Rows) -> FloatArray:
-    """Compute ||x||^2 of the rows of X (n, d): float64 of shape (n,), summed in float64."""
+    """Compute the squared lengths (n,) of the rows of X (n, d), summed and returned in float64."""
     if scipy.sparse.issparse(X):
         from sklearn.utils.extmath import row_norms  # noqa: PLC0415 - takes a second to import, for sparse rows only
 
@@ -88,7 +88,7 @@ def city_block_distances(X: Rows, Y: Rows) -> FloatArray:
 
 
 def products_with(Y: Rows, dtype: npt.DTypeLike) -> RowFunction:
-    """Return a function of blocks X (n, d) that computes x^T y with all rows of Y: (n, m).
+    """Return a function that computes the inner products (n, m) of blocks X (n, d) with all rows of Y.
 
     Y is made dense and transposed once, unless it is sparse and its dense form would not stay in cache. X stays sparse.
     """
@@ -163,7 +163,7 @@ def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
 
 
 def mirrored(K: FloatArray) -> FloatArray:
-    """Copy the upper triangle of (n, n) to the lower one, in place, for exact symmetry."""
+    """Copy the upper triangle of a matrix (n, n) to the lower one, in place, for exact symmetry."""
 
     def mirror(first: int) -> None:
         last = first + _BLOCK

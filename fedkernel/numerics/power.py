@@ -23,7 +23,7 @@ Apply = Callable[[FloatArray], FloatArray]
 
 
 class LowRank(NamedTuple):
-    """Symmetric (n, n) matrix ``A = B C B^T`` with orthonormal columns B, (n, m), perhaps not formed.
+    """Symmetric (n, n) matrix ``A = B C B^T`` in low-rank form. The orthonormal columns B (n, m) need not be formed.
 
     `core` (m, m): C. `coordinates`: returns B^T V of V (n, k). `vectors`: returns B S of S (m, k).
     """
@@ -69,13 +69,13 @@ def power_iteration(A: Apply | LowRank, start: FloatArray, iterations: int) -> E
 
 
 def low_rank_pays(shape: tuple[int, int], k: int, iterations: int) -> bool:
-    """Return whether power iterations are faster in `low_rank` form than by products with F, of a given shape."""
+    """Return whether power iterations are faster in `low_rank` form than by products with a factor F of this shape."""
     n, d = shape
     return iterations >= _LEAST_ITERATIONS and _ROWS * d <= n and k <= d <= _COLUMNS * k * iterations
 
 
 def low_rank(gram: FloatArray, k: int, product: Apply, transposed_product: Apply) -> LowRank | None:
-    """Return F F^T in low-rank form, from the eigenpairs of F^T F, `gram` (d, d).
+    """Return F F^T in low-rank form, from the eigenpairs of `gram`, which is F^T F (d, d).
 
     `k`: number of leading eigenvectors of F F^T wanted from at least three power iterations. `product`,
     `transposed_product`: return F S and F^T V. Returns None if the k-th eigenvalue is so small beside the first that

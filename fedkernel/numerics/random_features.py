@@ -31,7 +31,7 @@ Fill: TypeAlias = Callable[[Rows, FloatArray], None]
 
 @value_object()
 class RandomFeatures:
-    """Random Fourier features A, of shape (n, D), of a shift-invariant kernel: E[A A^T] / D is the kernel.
+    """Random Fourier features A (n, D) of a shift-invariant kernel. The mean of A A^T / D is the kernel matrix.
 
     Source: Rahimi and Recht, Random Features for Large-Scale Kernel Machines, NIPS 2007; federated kernel k-means
     (2021), appendix A. With frequencies w from the kernel's Fourier transform (normal of variance 2 gamma for RBF,
@@ -73,7 +73,7 @@ class RandomFeatures:
         return columns * (count + copies * min(columns, count))
 
     def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
+        """Return a function that computes the features A (n, D) of rows X (n, columns), dense or CSR.
 
         Each `draw` gives independent features. float32 keeps about six digits less the digits of the largest |w^T x|.
         """
@@ -100,7 +100,7 @@ class RandomFeatures:
         return possible_frequencies(frequencies, columns, self._n_frequencies)
 
     def _angles(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> tuple[RowFunction, FloatArray]:
-        """Return a function that computes w^T x, (n, count), in this dtype, and the offsets."""
+        """Return a function for the products w^T x (n, count) in this dtype, and the offsets."""
         frequencies, offsets = self._draw(columns, draw)
         offsets = offsets.astype(dtype, copy=False)
         if isinstance(frequencies, StructuredFrequencies):
@@ -109,7 +109,7 @@ class RandomFeatures:
         return lambda X: X @ matrix, offsets
 
     def _cast(self, frequencies: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
-        """Convert frequencies to this dtype; InputError on overflow."""
+        """Convert frequencies to this dtype. Raises InputError on overflow."""
         if np.abs(frequencies).max() > np.finfo(np.dtype(dtype)).max:
             allowed = "allowed: float64, or a table in a smaller unit"
             raise InputError(f"kernel.gamma = {self.kernel.gamma:.3g} is too large for {np.dtype(dtype)}; {allowed}")

@@ -30,7 +30,7 @@ class Unconverged(Eigenpairs):
 
 
 def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen: KnownProducts = ()) -> Search:
-    """Find the k algebraically largest eigenpairs of a symmetric A from products with blocks; a coroutine.
+    """Find the k algebraically largest eigenpairs of a symmetric A from products with blocks, as a coroutine.
 
     Yields an orthonormal block Q of shape (n, b) and must be sent A Q, of the same shape. Each step then does one
     Rayleigh-Ritz on the whole basis, with values theta and vectors V, and ends the search when
@@ -64,7 +64,7 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen:
 
 
 def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_steps: int) -> Search:
-    """Find all eigenpairs of a symmetric A with eigenvalues above a threshold; a coroutine like `block_krylov`.
+    """Find all eigenpairs of a symmetric A with eigenvalues above a threshold, as a coroutine like `block_krylov`.
 
     The search ends when every Ritz pair above the threshold has a residual of at most `tol` times the size of A, as far
     as seen, and the first Ritz pair not above it has one of at most a hundredth of its distance from the threshold, or
@@ -77,7 +77,7 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
 
 
 def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int) -> Search:
-    """Find the leading eigenpairs of a symmetric A up to the largest eigenvalue ratio; a coroutine.
+    """Find the eigenpairs of a symmetric A before the largest ratio of consecutive eigenvalues, as a coroutine.
 
     Their number is that of `components_by_gap` among `most`, between 1 and n. The search ends as that of `block_krylov`
     for this number of pairs, but not before the number is certain: with every eigenvalue between its Ritz value and
@@ -168,7 +168,7 @@ class _BeforeGap:
 
 
 class _GrowingColumns:
-    """Growing matrix of n rows whose columns are appended by blocks, in arrays of some columns that are not copied."""
+    """Matrix of n rows that grows by blocks of columns, without copying earlier columns."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -214,7 +214,7 @@ class _GrowingColumns:
 def _search(
     start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int, seen: KnownProducts = ()
 ) -> Search:
-    """Extend a Krylov basis, a block per product, until the rule is satisfied; return the wanted pairs."""
+    """Extend a Krylov basis by a block per product until the rule is satisfied, and return the wanted eigenpairs."""
     n = _checked_start(start, rule.tol, max_steps)
     basis, products = _GrowingColumns(n), _GrowingColumns(n)
     Q = seen[0][0] if seen else _independent(start, basis, frobenius_norm(start))
@@ -251,7 +251,7 @@ def _search(
 
 
 def _bordered(T: FloatArray, border: FloatArray) -> FloatArray:
-    """Border T = B^T A B with B^T A Q, (m, b), for the basis' last block Q."""
+    """Extend T = B^T A B by B^T A Q (m, b). Q is the last block of the basis B."""
     m, old = len(border), len(T)
     grown, corner = np.empty((m, m)), border[old:]
     grown[:old, :old], grown[:old, old:], grown[old:, :old] = T, border[:old], border[:old].T
@@ -268,7 +268,7 @@ def _ritz(T: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _residuals_outside_basis(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale: float) -> FloatArray:
-    """Return lower bounds on the residuals: their part outside the basis, from the last products AQ into block Q."""
+    """Return lower bounds on the residuals: their lengths outside the basis, from the last products AQ and block Q."""
     outside = (Q.T @ AQ / (scale or 1.0)) @ S[len(S) - AQ.shape[1] :]  # at most 1, so that squares are in range
     least = np.sqrt((outside * outside).sum(axis=0)) - _ROUNDING * EPS * len(Q) ** 0.5
     return np.asarray(np.maximum(least, 0.0) * scale)

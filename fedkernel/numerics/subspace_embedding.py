@@ -1,4 +1,4 @@
-"""Subspace embeddings: features of any semidefinite kernel, or rows, with random signs, summed to a few coordinates.
+"""Subspace embeddings: few coordinates, which sum features of any semidefinite kernel, or columns, with random signs.
 
 As for `RandomFeatures`, numbers depend on the fields and the number of columns only: parties share a map by its seed.
 """
@@ -34,7 +34,7 @@ Embeddable = Annotated[
 
 @value_object()
 class SubspaceEmbedding:
-    """Coordinates E, of shape (n, t), with E[E E^T] equal to the kernel matrix.
+    """Random coordinates E (n, t) of rows, such that the mean of E E^T is the kernel matrix.
 
     Source: Balcan, Liang, Song, Woodruff, Xie, Communication Efficient Distributed Kernel Principal Component Analysis,
     KDD 2016, section 4. The kernel's m features (`RandomFeatures` of the form "cosine", rectified powers for arc-cosine
@@ -70,7 +70,7 @@ class SubspaceEmbedding:
         return self.n_features if self.size is None else self.size
 
     def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function that computes E, (n, width), for rows X, (n, columns), dense or CSR.
+        """Return a function that computes the coordinates E (n, width) of rows X (n, columns), dense or CSR.
 
         It works on blocks whose features stay in cache, and is thread-safe.
         """
@@ -130,7 +130,7 @@ def _arc_cosine_features(kernel: ArcCosine, m: int, seed: int, columns: int, dty
 
 
 def _tensor_sketch(kernel: Polynomial, m: int, seed: int, columns: int, dtype: np.dtype[Any]) -> Fill:
-    """Return a function that computes features A of a polynomial kernel, with E[A A^T] equal to the kernel.
+    """Return a function that computes features A of a polynomial kernel. The mean of A A^T is the kernel matrix.
 
     Source: Pham and Pagh, Fast and Scalable Polynomial Kernels via Explicit Feature Maps, KDD 2013. The kernel is
     (u^T v)^degree of the rows u = (sqrt(gamma) x, sqrt(coef0)). A CountSketch of the degree-fold tensor product of u is
@@ -155,7 +155,7 @@ def _tensor_sketch(kernel: Polynomial, m: int, seed: int, columns: int, dtype: n
 
 
 class _Buckets:
-    """Operator (X, 1) diag(scale) S^T, with a column of ones if S has one more column than X."""
+    """CountSketch (X, 1) diag(scale) S^T of scaled rows. There are ones only if S has one more column than X."""
 
     def __init__(self, S: scipy.sparse.csr_array, scale: FloatArray, dtype: np.dtype[Any]) -> None:
         # One entry per row: the column's target and factor.
@@ -176,7 +176,7 @@ class _Buckets:
 def _scaled(
     fill: Fill, m: int, dtype: np.dtype[Any], scale: float, sums: int | None = None, *, signs: FloatArray | None = None
 ) -> RowFunction:
-    """Return a function that computes `scale` times m features from `fill`, (n, m), or their signed sums, (n, sums)."""
+    """Return a function that scales the m features of `fill`, or their signed sums. It returns (n, m) or (n, sums)."""
     scales = None if sums is None else np.full(m // sums, scale, dtype)
 
     def features(X: Rows) -> FloatArray:

@@ -10,7 +10,7 @@ from fedkernel.ground import FloatArray, InputError
 
 
 def fix_signs(V: FloatArray) -> FloatArray:
-    """Flip columns so that the entry of largest magnitude is positive; of nearly equal ones the first decides."""
+    """Flip each column so that its entry of largest magnitude is positive. Of nearly equal entries the first counts."""
     magnitudes = np.abs(V)
     # The tolerance is far above rounding: another solver or thread count then picks the same entry.
     deciding = np.argmax(magnitudes >= (1 - 1e-6) * magnitudes.max(axis=0, initial=0.0), axis=0)
@@ -18,7 +18,7 @@ def fix_signs(V: FloatArray) -> FloatArray:
 
 
 def align_signs(V: FloatArray, reference: FloatArray) -> FloatArray:
-    """Flip columns so that none has a negative inner product with the reference's; both (n, k)."""
+    """Flip columns (n, k) so that none has a negative inner product with the reference's column."""
     _check_same_shape(V, reference)
     return V * _signs(np.einsum("ij,ij->j", V, reference))
 
@@ -31,7 +31,7 @@ def orthonormal_basis(V: FloatArray) -> FloatArray:
 
 
 def economic_qr(V: FloatArray, *, overwrite: bool = False) -> tuple[FloatArray, FloatArray]:
-    """Compute V = Q R, (n, k), k <= n: orthonormal Q in LAPACK's order, and R, (k, k)."""
+    """Compute the QR decomposition of V (n, k), k <= n. Returns orthonormal Q in LAPACK's order, and R (k, k)."""
     # LAPACK is called directly: for a few columns SciPy's wrapper takes several times as long
     n, k = V.shape
     if k > n:

@@ -20,7 +20,7 @@ def cosines(angles: FloatArray, factor: float = 1.0) -> None:
 
 
 def cosines_and_sines(angles: FloatArray, factor: float = 1.0) -> FloatArray:
-    """Return scaled cosines and sines, (n, 2 m) side by side, of angles (n, m), which are overwritten."""
+    """Return scaled cosines and sines, side by side (n, 2 m), of angles (n, m). The angles may be overwritten."""
     m = angles.shape[1]
     A = np.empty((len(angles), 2 * m), angles.dtype)
     C, S = A[:, :m], A[:, m:]

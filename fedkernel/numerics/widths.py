@@ -1,4 +1,4 @@
-"""Rules that set the width of kernels without a number, for rows in one place; `fedkernel.kernel_width`: at sites.
+"""Rules that compute a kernel's width from rows in one place. For rows at sites, `fedkernel.kernel_width` has them.
 
 | rule | RBF, polynomial and sigmoid | Laplacian |
 |---|---|---|
@@ -113,10 +113,10 @@ def deviations(X: Rows, mean: FloatArray) -> float:
 
 
 def difference_sigma(rows: int, mean: FloatArray, total: float) -> float:
-    """Compute sigma = sqrt(2) A from the sum N A of `deviations` of N rows from their mean (d,).
+    """Compute sigma = sqrt(2) A from the mean 1-norm A of N rows' deviations from their mean (d,).
 
     The mean of ||x_i - x_j||_1 over all pairs is at least A (Jensen) and at most 2 A (triangle inequality).
-    Raises InputError if the rows are the same up to rounding.
+    `total`: N A, from `deviations`. Raises InputError if the rows are the same up to rounding.
     """
     if not total > rows * 100 * EPS * float(np.abs(mean).sum()):
         raise InputError(f"the {rows} rows do not differ from each other, which gives no width; give gamma")
@@ -162,7 +162,7 @@ WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
 
 
 def rule_name(kernel: Kernel) -> str:
-    """Return the name of a kernel's unsettled rule; a Laplacian's "mean" is "mean difference"."""
+    """Return the name of the rule that will compute a kernel's width. A Laplacian's "mean" is "mean difference"."""
     return "mean difference" if kernel.rule == "mean" and isinstance(kernel, Laplacian) else str(kernel.rule)
 
 
@@ -176,7 +176,7 @@ def width_from_rule(kind: str, width: Mapping[str, float], factor: float) -> dic
 
 
 def with_rule_value(kernel: Kernel, width: Mapping[str, float]) -> Kernel:
-    """Return a kernel with its rule replaced by the number from the rule's sigma or gamma."""
+    """Return a kernel with its width rule replaced by the number that the rule gave, a sigma or gamma."""
     table = width_from_rule(str(getattr(kernel, "type", "")), width, float(getattr(kernel, "factor", 1.0)))
     gamma = table["gamma"] if "gamma" in table else 0.5 / table["sigma"] / table["sigma"]
     if not 0 < gamma < math.inf:
@@ -189,7 +189,7 @@ def with_width(kernel: Kernel, X: Rows) -> Kernel: ...
 @overload
 def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]: ...
 def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | Kernel:
-    """Return a kernel, or its table, with its rule, if any, settled on rows X (n, d)."""
+    """Replace any width rule of a kernel by the number for rows X (n, d). Takes and returns a kernel or its table."""
     ruled = kernel if isinstance(kernel, Kernel) else kernel_from(kernel)
     if ruled.rule is None:
         return kernel if isinstance(kernel, Kernel) else dict(kernel)
@@ -206,12 +206,12 @@ NARROW_MEAN, WIDE_MEAN = 0.01, 0.99
 
 
 def is_bounded(kernel: Kernel | None) -> bool:
-    """Return whether a kernel's values are bounded, so that its width can fit no data."""
+    """Return whether a kernel's values are bounded, so that a wrong width makes all rows alike or unlike."""
     return isinstance(kernel, RBF | Laplacian | Sigmoid)
 
 
 def mean_value(total: float, own: float, rows: float) -> float | None:
-    """Return a kernel's mean value between different rows from the sums over all pairs and of k(x, x)."""
+    """Return a kernel's mean value between different rows. `total`: sum over all pairs. `own`: sum of k(x, x)."""
     return (total - own) / (rows * (rows - 1)) if rows > 1 else None
 
 
@@ -227,7 +227,7 @@ def mean_of_points(points: FloatArray, weights: FloatArray) -> float | None:
 
 
 def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
-    """Estimate a kernel's mean value over all rows from landmarks, K (n, n) with k(y, y) = 1.
+    """Estimate a kernel's mean value over all rows from the kernel matrix K (n, n) of landmarks. Each k(y, y) is 1.
 
     Landmarks need not be drawn uniformly: distant rows are drawn more often. Each represents a number w of rows such
     that sum_y' w_y' k(y, y')^2 is about sum_x k(y, x)^2, the `squares` (n,): computed by the expectation maximisation
@@ -241,7 +241,7 @@ def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
 
 
 def width_warning(kernel: Kernel, mean: float | None) -> str | None:
-    """Return a warning about a kernel's width from its mean value between different rows, or None."""
+    """Return a warning if a kernel's mean value between different rows shows a wrong width, else None."""
     if mean is None or not is_bounded(kernel):
         return None
     if mean <= WIDE_MEAN and (mean >= NARROW_MEAN or isinstance(kernel, Sigmoid)):

@@ -37,7 +37,7 @@ class PublishKeys(Request[PublicKeys]):
 
 
 class TakeKeys(Request[Done]):
-    """Public keys of the site's neighbours, for computing the keys shared with each.
+    """Request to compute the keys shared with each neighbour, from the neighbours' public keys.
 
     `peers` (p,): the neighbours' numbers. `identities`, `ephemerals` (p, 32).
     """
@@ -48,7 +48,7 @@ class TakeKeys(Request[Done]):
 
 
 def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
-    """Let every two neighbours agree on keys for their letters, in two rounds, if anybody has a neighbour.
+    """Let every two neighbours agree on keys for their letters, in two rounds. Without neighbours there is no round.
 
     Returns the fingerprints of the clients' identities, in their order, as they sent them to the coordinator.
     """
@@ -91,7 +91,7 @@ class OwnEphemeral(State):
 
 @dataclass(frozen=True)
 class SharedKeys(State):
-    """Keys shared with the peers, in the order of their numbers.
+    """Keys shared with each peer, sorted by the peers' numbers.
 
     `peers` (p,). `keys` (p, 2, 64): for the letters to each peer (`WRITTEN`) and from it (`READ`). `counts` (p, 2):
     numbers of letters.
@@ -106,7 +106,7 @@ WRITTEN, READ = 0, 1  # columns of `SharedKeys`
 
 
 def make_keys(memory: ClientMemory, identity: KeyPair | None, kept: RunKeyFile | None = None) -> PublicKeys:
-    """Make a site's key pairs for this run, or take a restarted process's from its file; discard shared keys."""
+    """Make a site's key pairs for this run, or read them from `kept` after a restart. Older shared keys are lost."""
     count = 1 if identity else 2
     again = OwnEphemeral.known(memory) or SharedKeys.known(memory)  # reused keys would allow replayed letters
     pairs = [] if kept is None or again else kept.load()
@@ -143,7 +143,7 @@ def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: i
 
 
 def check_pinned(identities: Mapping[int, bytes], pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
-    """Raise ProtocolError unless each peer's key has its pin, by client, if there are pins; `names`: for errors."""
+    """Raise ProtocolError unless each peer's key has its pinned fingerprint, if there are pins. `names`: the sites'."""
     for peer, identity in sorted(identities.items()) if pins else ():
         who = client_label(peer, names[peer] if 0 <= peer < len(names) else None)
         if peer not in pins:

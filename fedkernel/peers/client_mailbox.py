@@ -47,7 +47,7 @@ class Mailbox:
 
     @property
     def letters_digest(self) -> bytes:
-        """Hash of the contents of the letters read so far, for the site's gate; empty if none was read."""
+        """Hash of the contents of all letters read so far, empty if none was read. The site's gate uses it."""
         digest = b""
         for content in self._contents:
             sha256 = hashlib.sha256(digest)
@@ -57,7 +57,7 @@ class Mailbox:
 
     @cached_property
     def _shared(self) -> SharedKeys:
-        """Keys shared with the peers; their counts are this round's until `send` saves them."""
+        """Keys shared with the peers, as a copy. Its counts of letters are this round's, until `send` saves them."""
         shared = SharedKeys.load(self.memory)
         return replace(shared, counts=shared.counts.copy())
 

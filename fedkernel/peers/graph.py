@@ -70,7 +70,7 @@ class Topology:
 
 
 def _table_of(value: Any) -> Any:
-    """Return the table for a kind, a list of edges or a graph of networkx; tables and topologies unchanged."""
+    """Convert a kind, a list of edges or a networkx graph to a table. Tables and topologies are returned unchanged."""
     if isinstance(value, Topology | Mapping):
         return value
     if isinstance(value, str):
@@ -88,7 +88,7 @@ Graph: TypeAlias = Annotated[Topology, BeforeValidator(_table_of)]
 
 
 def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
-    """Return the sorted neighbours of each of n nodes; InputError if the graph does not fit n, or is split."""
+    """Return the sorted neighbours of each of n nodes. InputError: the graph does not fit n, or is not connected."""
     if n < 1:
         raise InputError(f"n = {n}, but a graph must have at least 1 node")
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
@@ -129,7 +129,7 @@ def spanning_tree(
 
 
 def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
-    """Return the numbers of edges on the shortest paths between all pairs of n nodes, (n, n)."""
+    """Return the distances (n, n) between all pairs of n nodes, as numbers of edges on shortest paths."""
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     lengths = dict(nx.all_pairs_shortest_path_length(_graph(adjacent)))
@@ -137,7 +137,7 @@ def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
 
 
 def central_node(adjacent: Neighbours) -> int:
-    """Return the first node whose farthest other node is nearest (least eccentricity)."""
+    """Return the first node of least eccentricity, the distance to the farthest other node."""
     return int(distances(adjacent).max(axis=1).argmin())
 
 
@@ -200,7 +200,7 @@ def _read(path: str) -> Any:
 
 
 def _checked(graph: Any, n: int, name: str) -> Any:
-    """Return a graph whose nodes are 0 to n - 1; InputError, with the graph's name, for any other."""
+    """Return a graph if its nodes are 0 to n - 1, without loops and directions. Else raise InputError with its name."""
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     if graph.is_directed():

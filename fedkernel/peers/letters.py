@@ -163,7 +163,7 @@ class CarriesLetters(Message):
 
     @property
     def floats_by_reader(self) -> Mapping[int | None, int]:
-        """Numbers of floats by reader: the coordinator's outside the letters, a peer's in its letters."""
+        """Number of floats for each reader: the coordinator's are outside the letters, a peer's in its letters."""
         floats: dict[int | None, int] = {None: super().floats}
         for letter in self.sealed:
             floats[letter.header.receiver] = floats.get(letter.header.receiver, 0) + letter.floats
@@ -185,7 +185,7 @@ def sealed_in(message: Message) -> Sequence[Sealed]:
 
 
 def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
-    """Return the letters in replies by receiver, packed for the field ``letters`` of its next request."""
+    """Return the letters in replies, packed by receiver for the field ``letters`` of the receiver's next request."""
     mail: dict[int, list[memoryview]] = {}
     for reply in replies:
         for sealed in sealed_in(reply):
@@ -194,7 +194,7 @@ def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
 
 
 class Mail:
-    """Letters in transit within a protocol: each of its rounds delivers the last round's letters and collects new ones.
+    """Letters in transit within a protocol. Each round of this class delivers the last one's letters and collects new.
 
     A letter is lost if the next of these rounds does not address its receiver by a request for letters.
     """
@@ -204,11 +204,11 @@ class Mail:
         self._due: Mapping[int, Bytes] = {}
 
     def to_all(self, request: Request[ReplyT], **values: float) -> Protocol[list[ReplyT]]:
-        """Send all clients the same request, each with its letters; replies come in the clients' order."""
+        """Send all clients the same request, together with each one's letters. Replies are sorted by client."""
         return (yield from self.to_each(dict.fromkeys(range(self._clients), request), **values))
 
     def to_each(self, requests: Mapping[int, Request[ReplyT]], **values: float) -> Protocol[list[ReplyT]]:
-        """Send clients their own requests, each with its letters; replies come in the requests' order."""
+        """Send one request to each of some clients, together with each one's letters. Replies are sorted by client."""
         delivering = dict(requests)
         for client, letters in self._due.items():
             if client in requests and isinstance(request := requests[client], CarriesLetters):

@@ -30,7 +30,7 @@ _FORM = b"fedkernel kept keys 1"
 
 @dataclass(frozen=True)
 class RunKeyFile:
-    """Sealed file in a site's folder of a run's letter keys; `run`: its 64 digits; `secret`: for the file's key."""
+    """Sealed file of a run's letter keys in a site's folder. `run`: its 64 digits. `secret`: gives the file's key."""
 
     folder: Path
     run: str
@@ -57,7 +57,7 @@ class RunKeyFile:
             raise OwnFileError(outline, f"{path} cannot be written: {error.strerror}") from None
 
     def load(self) -> list[KeyPair]:
-        """Return the file's key pairs, none without a file; OwnFileError if the secret of another site sealed it."""
+        """Return the file's key pairs, none without a file. OwnFileError: a damaged file, or another secret."""
         try:
             opened = self._cipher.decrypt(self._path.read_bytes(), [_FORM, self.run.encode()])
         except FileNotFoundError:
@@ -82,7 +82,7 @@ class RunKeyFile:
 
 
 def remove_key_files(folder: Path, but: str = "") -> None:
-    """Remove the key files of runs from a site's folder, except one run's."""
+    """Remove the key files of all runs from a site's folder, except that of the run `but`."""
     for path in (folder / KEY_FOLDER).glob("*"):
         if path.name != but:
             path.unlink(missing_ok=True)

@@ -56,7 +56,7 @@ Peer = TypeVar("Peer", int, str)
 
 @dataclass(frozen=True)
 class KeyPair:
-    """X25519 key pair: a site's identity, or a key for one run; `private`: 32 bytes, which never leave the site."""
+    """X25519 key pair: a site's identity, or a key for one run. `private`: 32 bytes, which never leave the site."""
 
     private: bytes = field(repr=False)
 
@@ -98,13 +98,13 @@ class KeyPair:
 
     @cached_property
     def signing(self) -> Ed25519PrivateKey:
-        """Ed25519 key of the identity, derived since X25519 keys cannot sign."""
+        """Ed25519 signing key of the identity, derived from its X25519 key, which cannot sign."""
         derived = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=_SIGNING).derive(self.private)
         return Ed25519PrivateKey.from_private_bytes(derived)
 
     @property
     def listed(self) -> str:
-        """Public keys that a study lists, 64 hexadecimal digits each: for masks, and of `signing`."""
+        """Public keys as a study lists them: for masks, then of `signing`. Each has 64 hexadecimal digits."""
         return (self.public + self.signing.public_key().public_bytes_raw()).hex()
 
     @property
@@ -127,7 +127,7 @@ def check_pins(pins: Mapping[Peer, str]) -> dict[Peer, str]:
 
 
 def read_pins(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a TOML file of pins: a line ``name = "fingerprint"`` per peer, or with its number."""
+    """Read a TOML file of pins, with a line ``name = "fingerprint"`` for each peer. A number may replace the name."""
     try:
         table = parse_toml(Path(path).read_text(), "it")
         if not table:
@@ -152,7 +152,7 @@ class PublishedKeys(NamedTuple):
 def letter_keys(
     run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: PublishedKeys
 ) -> tuple[bytes, bytes]:
-    """Compute a client's keys for letters to and from a peer; ProtocolError if its public keys are invalid."""
+    """Compute a client's keys for letters to and from a peer; ProtocolError if the peer's public keys are invalid."""
     own = PublishedKeys(client, identity.public, ephemeral.public)
     first, second = sorted((own, peer))
     crossed = [(ephemeral, peer.identity), (identity, peer.ephemeral)]  # es and se, as the first sees them
@@ -176,12 +176,12 @@ def _expanded(chain: bytes, secret: bytes, length: int) -> bytes:
 
 
 def exchange(own: KeyPair, public: bytes) -> bytes:
-    """Return the secret that a key pair shares with a public key; ValueError if that is none of X25519."""
+    """Return the secret that a key pair shares with a public key; ValueError if the latter is no X25519 key."""
     return X25519PrivateKey.from_private_bytes(own.private).exchange(X25519PublicKey.from_public_bytes(public))
 
 
 class Header(NamedTuple):
-    """Unencrypted header of a letter: sender, receiver, round, and number of the letter in their sequence."""
+    """Unencrypted header of a letter: sender, receiver, round, and the letter's number in this direction."""
 
     sender: int
     receiver: int
@@ -203,13 +203,13 @@ HEADER_BYTES = _HEADER.size
 
 
 def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
-    """Encrypt a letter's content, and return it after header and tag, as bytes."""
+    """Encrypt a letter's content, and return header, tag and ciphertext as bytes."""
     clear = header.pack()
     return clear + AESSIV(key).encrypt(content, [clear, run.encode()])
 
 
 def unseal(key: bytes, run: str, letter: bytes | memoryview) -> bytes:
-    """Return a letter's decrypted content; ProtocolError unless it is as sealed in this run under this key."""
+    """Return a letter's decrypted content. ProtocolError: altered, or sealed in another run or by another key."""
     clear = letter[:HEADER_BYTES]
     try:
         return AESSIV(key).decrypt(letter[HEADER_BYTES:], [clear, run.encode()])

@@ -1,4 +1,4 @@
-"""Client of joint data preparation: answers counts and sums of a raw table, then prepares it."""
+"""Client of joint data preparation, which answers with counts and sums of a raw table and then prepares it."""
 
 import logging
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ class QuartileBins(State):
 
 
 class PrepareClient(KernelClient):
-    """Client that answers for a raw table and then prepares it; only sums leave, and replies that its policy allows.
+    """Client that answers for a raw table and then prepares it. Only sums leave, and replies that the policy allows.
 
     `prepare`: the run's options, as the site knows them. `min_rows`: fewest rows with which the site answers; with
     guards, also fewest values of a column. `**more`: of `KernelClient`. `preparation`: once it is known.
@@ -136,7 +136,7 @@ class PrepareClient(KernelClient):
 
     @property
     def _here(self) -> str:
-        """Name of this site for its log: with its table's file, or its place among the shards."""
+        """Name of this site for its log, with the table's file or the position among the shards."""
         return f"this site ({Path(self.X.title).name})"
 
     def _has_larger(self, bound: float) -> bool:
@@ -144,7 +144,7 @@ class PrepareClient(KernelClient):
 
     @contextmanager
     def _row_errors_logged(self) -> Iterator[None]:
-        """Log errors that name a row instead of sending them, at a site with guards."""
+        """Log errors that name a row instead of sending them, if the site has guards."""
         try:
             yield
         except InputError as error:
@@ -164,7 +164,7 @@ class PrepareClient(KernelClient):
         return Prepared(rows=len(positions), columns=X.shape[1])
 
     def _check_fill(self, names: tuple[str, ...], fill: FloatArray) -> None:
-        """Raise ShareableError if a fill is far from a column's own values: it would single out rows without one."""
+        """Raise ShareableError if a fill is far from a column's values. It would single out rows with an empty cell."""
         numbers = self._numbers(names)
         empty = np.isnan(numbers)
         for place in np.flatnonzero(empty.any(axis=0) & ~empty.all(axis=0)).tolist():
@@ -177,7 +177,7 @@ class PrepareClient(KernelClient):
                 )
 
     def _check_refines(self, thresholds: FloatArray) -> None:
-        """Raise ShareableError unless thresholds divide, for each quantile, one bin of the previous thresholds evenly.
+        """Raise ShareableError unless, for each quantile, thresholds evenly divide one bin of the previous thresholds.
 
         `thresholds` (p, b): columns in the order of their names. Otherwise a coordinator's thresholds could find every
         value of a small site's columns.

@@ -226,7 +226,7 @@ class TakePreparation(Request[Prepared]):
         return self
 
     def sensitivity(self, radius: float) -> Mapping[str, float]:
-        """Return none, as the reply needs no noise: but for the public number of rows, it depends on no row."""
+        """Return no array, since the reply needs no noise. It depends on rows only by their number, which is public."""
         return {}
 
 

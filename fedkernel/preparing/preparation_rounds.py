@@ -1,4 +1,4 @@
-"""Protocol of joint preparation of the sites' raw tables, before a method's own, also in one process."""
+"""Protocol that prepares the sites' raw tables jointly, before the method's protocol. It also runs in one process."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
 
 def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[Outcome]:
-    """Prepare all sites' tables: by sums over sites if these hold rows, each site alone if they hold columns.
+    """Prepare all sites' tables. Sites that hold rows use sums over all sites; sites that hold columns prepare alone.
 
     Raises InputError: an option names a column that no site has; `Prepare.scale` lacks one; a column without a value to
     fill cells with; with ``drift = "refuse"`` a column that differs from the others'; rows that cannot be dropped,
@@ -127,7 +127,7 @@ def quantiles(
     filled: FloatArray | float = 0.0,
     fill: FloatArray | float = 0.0,
 ) -> Protocol[FloatArray]:
-    """Find quantiles of columns by histograms, summed over the sites, each of one bin of the previous.
+    """Find quantiles of columns by histograms summed over the sites. Each histogram divides one bin of the previous.
 
     The first histogram's ends are Cantelli's bounds on a quantile, sqrt((1 - q) / q) standard deviations below the mean
     and sqrt(q / (1 - q)) above. Refining ends once a bin has at most `RANK_TOLERANCE` of the values, or is as narrow as
@@ -163,7 +163,7 @@ def quantiles(
 
 
 def _shortest_number(low: float, high: float) -> float:
-    """Return the number with the fewest decimal digits (0 has none) that is above `low` and at most `high`."""
+    """Return the number of fewest decimal digits that is above `low` and at most `high`. 0 has no digits."""
     rounded = (float(f"{low + (high - low) / 2:.{digits}g}") for digits in range(1, 18))
     return next((number for number in (0.0, *rounded) if low < number <= high), high)
 
@@ -192,7 +192,7 @@ def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
 
 
 def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> tuple[Forecast, list[Member]]:
-    """Forecast the costs of `prepare_tables`, and the clients with prepared tables; bounds if cells may be missing."""
+    """Forecast the costs of `prepare_tables`, and the prepared tables' sizes. They are bounds if cells are missing."""
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator
     memory = 4 * FLOAT * max(member.rows * member.columns for member in cohort)
@@ -218,7 +218,7 @@ def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) ->
 
 
 def prepare_centrally(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Division) -> list[FloatArray]:
-    """Prepare all clients' raw tables; return arrays of shape (n_m, columns).
+    """Prepare all clients' raw tables in this process, and return arrays of shape (n_m, columns).
 
     Differences between sites are not reported: the run itself reports them. Raises InputError like `prepare_tables`.
     """

@@ -11,7 +11,7 @@ from fedkernel.ground import AnyArray, Division, FloatArray, InputError
 
 
 class TableToPrepare:
-    """Raw table of a site, without rows that are dropped, and its prepared form, computed last and cached.
+    """Raw table of a site without dropped rows, together with a cache of the form that was last prepared.
 
     `new`: rows that came after training. `kept` (n,): positions of the usable rows in the given table; None: all.
     Raises InputError: a refused empty cell, a number beyond `LARGEST`, no usable row; see `Prepare`.
@@ -40,11 +40,11 @@ class TableToPrepare:
         return self.raw.title
 
     def rows(self, positions: AnyArray | None) -> RawTable:
-        """Return the raw rows at positions among the usable ones; None: all."""
+        """Return the raw rows at positions among the usable ones. None stands for all rows."""
         return self.raw if positions is None else self.raw.take(positions)
 
     def prepared(self, preparation: str, positions: AnyArray | None = None) -> FloatArray:
-        """Return the prepared rows at positions (None: all), by the text of a `Preparation`."""
+        """Return rows prepared by a `Preparation`, given as text. `positions`: among the usable rows; None: all."""
         key = preparation, None if positions is None else positions.tobytes()
         ready = self._ready
         if ready is None or ready[0] != key:
@@ -52,7 +52,7 @@ class TableToPrepare:
         return ready[1]
 
     def prepared_new(self, preparation: str) -> FloatArray | None:
-        """Return the prepared new rows; None if there are none, InputError if one has empty cells to drop."""
+        """Return the prepared new rows, or None without any. InputError: one would be dropped for its empty cells."""
         if self.new is None:
             return None
         X, positions = from_text(preparation).apply(self.new)
@@ -87,7 +87,7 @@ def tables_to_prepare(
     *,
     id_: str | None = None,
 ) -> list[TableToPrepare]:
-    """Convert clients' tables to raw tables; with a horizontal partition, arrays get the first frame's names.
+    """Convert clients' tables to raw tables. With a horizontal partition, arrays get the first frame's column names.
 
     `shards`: NaN or None for a missing cell. With a vertical partition, frames' rows get the first one's order.
     `new_shards`: rows that came after training, of each client. `id_`: name of the column, or index, with the row ids

@@ -31,7 +31,7 @@ class Moments(NamedTuple):
 
     @property
     def constant(self) -> npt.NDArray[np.bool_]:
-        """Mask of columns that vary by no more than rounding does: scikit-learn's rule."""
+        """Mask of columns that vary by no more than rounding errors, by scikit-learn's rule."""
         n = self.counts
         return np.asarray(self.variances <= n * EPS * self.variances + (n * self.means * EPS) ** 2)
 
@@ -39,7 +39,7 @@ class Moments(NamedTuple):
 def moments_of(
     counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray, ddof: int = 0
 ) -> Moments:
-    """Compute columns' moments from sums of deviations, and their squares, about a center near the mean."""
+    """Compute columns' moments from sums of deviations from a center near the mean, and of their squares."""
     n = np.maximum(counts, 1 + ddof)
     shifts = deviations / n
     return Moments(counts, center + shifts, np.maximum(squares - shifts * deviations, 0) / (n - ddof))
@@ -64,13 +64,13 @@ def minmax(least: FloatArray, greatest: FloatArray) -> Scaling:
 
 
 def robust(quartiles: FloatArray, resolution: FloatArray | float = 0.0) -> Scaling:
-    """Return the scaling by median and interquartile range, from quartiles (p, 3); ranges below `resolution` are 0."""
+    """Return the scaling by median and interquartile range, from quartiles (p, 3). Ranges up to `resolution` are 0."""
     distance = quartiles[:, 2] - quartiles[:, 0]
     return Scaling(quartiles[:, 1], np.where(distance <= np.maximum(10 * EPS, resolution), 1.0, distance))
 
 
 def stated(prepare: Prepare, names: Sequence[str]) -> tuple[FloatArray, Scaling]:
-    """Return the fill and scaling of columns of numbers that the options state; without any, 0 and no scaling.
+    """Return the fill and scaling that the options state for numeric columns, by default 0 and no scaling.
 
     Raises InputError if `Prepare.scale` is a table that lacks a column.
     """

@@ -32,7 +32,7 @@ LEAST_GAIN_SHARE = 2 / 3  # least share of a column's largest gain with which a 
 
 
 def differences(own: FloatArray, ask: CompareColumns) -> Differences:
-    """Compare a site's columns (n, p), NaN for missing cells, with all other sites', by the sums of all sites."""
+    """Compare a site's columns (n, p) with all other sites'. Missing cells are NaN. `ask`: sums of all sites."""
     apart = own - ask.center
     counts = np.isfinite(own).sum(axis=0).astype(np.float64)
     deviations, squares = np.nansum(apart, axis=0), np.nansum(apart**2, axis=0)
@@ -70,7 +70,7 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
 
 
 def _gains(whole: Moments, here: Moments, there: Moments) -> FloatArray:
-    """Return the gain, in nats per cell, of separate normal distributions for a site's cells and the others'."""
+    """Return the log-likelihood gain, in nats per cell, of separate normal distributions for a site and the others."""
     floor = 1e-18 * whole.variances
     total, own, others = (
         column.counts * np.log(np.maximum(column.variances, floor)) for column in (whole, here, there)
@@ -85,7 +85,7 @@ def _rounded(ratios: FloatArray) -> FloatArray:
 
 
 class Finding(NamedTuple):
-    """Column of a site that differs from the others'; `ratio`: of the means or, if similar, standard deviations."""
+    """Column of a site that differs from the others'. `ratio`: of the means or standard deviations, see `text`."""
 
     column: str
     site: str
@@ -94,7 +94,7 @@ class Finding(NamedTuple):
 
 
 def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[Differences]) -> list[Finding]:
-    """Collect the sites' findings, without columns that differ only because a different site's is an outlier.
+    """Collect the sites' findings, without columns that differ only because another site is an outlier.
 
     An outlying site also makes every other site differ from the rest; but separating the outlier gains much more. So a
     column is reported only with at least `LEAST_GAIN_SHARE` of its largest gain.

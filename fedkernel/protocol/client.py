@@ -139,7 +139,7 @@ class KernelClient(NumPyClient):
         return check_matrix(X, what)
 
     def cached(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
-        """Return a value of the table alone from the process's cache, which may be lost; it is never changed."""
+        """Return a value that depends on the table alone, from a cache that may be lost. The value is never changed."""
         if name not in self.derived:
             self.derived[name] = make()
         value: DerivedT = self.derived[name]
@@ -150,7 +150,7 @@ class KernelClient(NumPyClient):
         return generator(purpose, self.seed, self.client)
 
     def labels_of(self, run: str) -> Array:
-        """Return the site's clusters (n_m,) of its rows from an earlier run, which it has kept."""
+        """Return the clusters (n_m,) of the site's rows in an earlier run, which the site has kept."""
         if self._earlier is None:
             raise ShareableError(f"client {self.client} has no clusters of an earlier run to compare with")
         return self._earlier(run)
@@ -192,7 +192,7 @@ class KernelClient(NumPyClient):
         return answer(request)
 
     def own_entries(self) -> int:
-        """Return the number of entries of the site's own table, of a sparse one without noise the stored entries."""
+        """Return the number of entries of the site's own table. In sparse ones without noise, nonzero entries count."""
         if self.entries:
             return self.entries
         table, (rows, columns) = self.X, self.X.shape
@@ -202,7 +202,7 @@ class KernelClient(NumPyClient):
         return max(1, self.cached("stored entries", lambda: sum(stored)))
 
     def _share_apart(self) -> float:
-        """Return `apart` as a share of the rows, at most 1; 1 without another run, and of sums with noise."""
+        """Return `apart` as a share of the rows, at most 1. It is 1 without another run, and if sums have noise."""
         return min(1.0, self.apart / self.X.shape[0]) if self.apart and self.privacy is None else 1.0
 
     def _has_larger(self, bound: float) -> bool:
@@ -266,7 +266,7 @@ class KernelClient(NumPyClient):
 
 
 def _request_of(cls: type, name: str) -> type[Request[Any]] | None:
-    """Return the request class that a method answers, by its only annotated argument, own or inherited."""
+    """Return the request class that a method answers: the type of its only annotated argument, perhaps inherited."""
     for owner in cls.__mro__:
         method = vars(owner).get(name)
         hints = get_type_hints(method) if inspect.isfunction(method) else {}

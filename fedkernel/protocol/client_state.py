@@ -1,4 +1,4 @@
-"""Base class of a client's state between requests: named arrays in its memory."""
+"""Base class of a client's state between requests: named arrays in the client's memory."""
 
 import re
 from collections.abc import Mapping, MutableMapping

@@ -42,7 +42,7 @@ MAX_COORDINATE = 1e70
 
 
 def surely_within(values: npt.NDArray[Any], bound: float) -> bool:
-    """Return whether a float array's squares add up to less than half of a bound's square; NaN and overflow: False."""
+    """Return whether a float array's squares sum to less than half of a bound's square, False for NaN and overflow."""
     return values.dtype.kind == "f" and values.flags.c_contiguous and bool(np.vdot(values, values) < bound * bound / 2)
 
 
@@ -51,7 +51,7 @@ class Rule(abc.ABC):
 
     @abc.abstractmethod
     def check(self, array: npt.NDArray[Any]) -> None:
-        """Raise ValueError, whose text follows the array's name, if the array breaks the rule."""
+        """Raise ValueError if the array breaks the rule. The error's text follows the array's name."""
 
     def rounded(self) -> "Rule":
         """Return the rule for arrays that were rounded to float32, by default the same rule."""
@@ -91,7 +91,7 @@ class Eigenvalues(Rule):
 
 @dataclass(frozen=True)
 class Within(Rule):
-    """Rule of numbers from a least to a greatest one; `whole`: only whole numbers, such as counts."""
+    """Rule of numbers from a least to a greatest one. `whole`: only whole numbers, such as counts."""
 
     least: float = 0.0
     greatest: float = np.inf
@@ -115,7 +115,7 @@ class Within(Rule):
 
 @dataclass(frozen=True)
 class PackedSemidefinite(Rule):
-    """Rule of a semidefinite matrix's upper triangle, row after row; eigenvalues may be 1e-6 of the trace below 0."""
+    """Rule of a semidefinite matrix's upper triangle, by rows. Eigenvalues may be below 0 by 1e-6 of the trace."""
 
     def check(self, array: npt.NDArray[Any]) -> None:
         """Raise ValueError if the matrix has an eigenvalue below 0."""
@@ -135,10 +135,11 @@ class PackedSemidefinite(Rule):
 
 
 def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
-    """Return whether a row's `largest` entry makes rounding destroy the kernel values of `others`, other rows' largest.
+    """Return whether one row's large entry makes rounding destroy the kernel values of other rows.
 
-    Distances are lost if it is `MAX_ENTRY_RATIO` times larger. That is harmless up to a square times gamma of that
-    ratio: rounding then moves exponents by 1e-8 at most.
+    `largest`, `others`: the largest entry of that row, and of the others. Distances are lost if the first is
+    `MAX_ENTRY_RATIO` times larger. That is harmless up to a square times gamma of that ratio: rounding then moves
+    exponents by 1e-8 at most.
     """
     if not isinstance(kernel, RBF) or kernel.gamma is None:
         return False
@@ -146,7 +147,7 @@ def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
 
 
 def check_share(captured: FloatArray, total: float, rounding: float = ROUNDING) -> None:
-    """Raise ValueError unless captured parts, and their sum, are from 0 to a total, but for rounding."""
+    """Raise ValueError unless captured parts and their sum are between 0 and a total, up to rounding."""
     slack = rounding * max(total, 0.0)
     if total < 0 or captured.min(initial=0.0) < -slack or captured.sum() > total + slack:
         raise ValueError(f"captured must be from 0 to total = {total:.6g}, not {captured.sum():.6g} in all")

@@ -18,12 +18,12 @@ LIMIT_ADVICE: Final = (
 
 
 def allowed_numbers(entries: int, share: float = TABLE_SHARE) -> int:
-    """Return the largest count of numbers that may leave a site, for the entries of its table."""
+    """Return the largest count of numbers that may leave a site. `entries`: number of entries of the site's table."""
     return math.floor(share * entries)
 
 
 def rounded_up(share: float) -> float:
-    """Round a share above 0 up to two digits, so that none above a limit reads as the limit."""
+    """Round a positive share up to two digits. A share just above a limit is then never shown as the limit."""
     digits = 1 - math.floor(math.log10(share))
     return float(math.ceil(round(share * 10.0**digits, 6)) / 10.0**digits)
 
@@ -34,7 +34,7 @@ def share_text(share: float) -> str:
 
 
 def table_share(floats: Mapping[int, Mapping[int | None, int]], members: Iterable[Any]) -> float:
-    """Return the largest disclosure ratio of a run, over sites and readers, from `floats` by site and reader."""
+    """Return a run's largest disclosure ratio over sites and readers. `floats`: numbers sent, by site and reader."""
     readers = ((floats.get(member.client, {}), member.entries) for member in members)
     return max((number / max(1, entries) for numbers, entries in readers for number in numbers.values()), default=0.0)
 
@@ -74,25 +74,25 @@ class Forecast:
 
 
 def pooled_floats(cohort: Sequence[Any], divided: str) -> int:
-    """Return N d, the number of floats in all clients' tables; `divided` is a strategy's `partition`."""
+    """Return the number of floats in all clients' tables, N d. `divided`: a strategy's `partition`."""
     rows: list[int] = [own.rows for own in cohort]
     columns: list[int] = [own.columns for own in cohort]
     return rows[0] * sum(columns) if divided == "vertical" else sum(rows) * columns[0]
 
 
 def whole_table_text(*floats: int) -> str:
-    """Format the numbers of floats of whole tables, for comparison with a run's floats."""
+    """Format the size of whole tables in floats, as one number or a range, for comparison with a run's floats."""
     return f"the whole table is N d = {' to '.join(f'{own:,}' for own in sorted({min(floats), max(floats)}))}"
 
 
 def forecast_share(forecast: Forecast, cohort: Sequence[Any]) -> float:
-    """Return a forecast's mean floats per site and entry of the smallest table, as if one reader had all letters."""
+    """Return a site's mean forecast floats per entry of the smallest table. Letters count as if one reader had all."""
     entries: int = min(own.entries for own in cohort)
     return forecast.floats_up / len(cohort) / max(1, entries)
 
 
 def largest_forecast(forecasts: Sequence[Forecast]) -> Forecast:
-    """Return the largest of several forecasts, number by number, as an upper bound if they differ."""
+    """Return a forecast with the largest of each number in several forecasts. If they differ, it is an upper bound."""
     names = ("rounds", "floats_up", "floats_down", "memory")
     most: dict[str, int] = {name: max(getattr(own, name) for own in forecasts) for name in names}
     meaning = max((own.meaning for own in forecasts), key=MEANINGS.index)

@@ -44,7 +44,10 @@ MOST_DEGREE = 5
 
 @dataclass(frozen=True)
 class Probed(State):
-    """State of the probe guard: orthonormal basis (n, m) of all probe vectors, `core` (`widen_span`), draw (1,)."""
+    """State of the guard on probe vectors, the vectors of requests that weigh the rows.
+
+    `basis` (n, m): orthonormal, of all probe vectors. `core`: see `widen_span`. `draw` (1,): number of the last draw.
+    """
 
     basis: FloatArray
     core: FloatArray
@@ -53,13 +56,13 @@ class Probed(State):
 
 @dataclass(frozen=True)
 class WidthRange(State):
-    """Least and greatest gamma for the site's rows, (2,), as `width_range` returns them."""
+    """Least and greatest gamma (2,) that the site's rows allow, as from `width_range`."""
 
     gammas: FloatArray
 
 
 class PredictedRefusal(NamedTuple):
-    """Predicted refusal of a plan by a guard, a field of `Guards`; not `certain` if bounds alone predict it."""
+    """Predicted refusal of a plan by a guard. `guard`: a field of `Guards`. `certain`: not by bounds alone."""
 
     guard: str
     text: str
@@ -161,7 +164,7 @@ class Guards:
     def check_sent(
         self, name: str, floats: Mapping[int | None, int], entries: int, memory: ClientMemory, apart: float = 1.0
     ) -> None:
-        """Raise ShareableError if a reply makes a run's total of sent numbers too large for a table of that size.
+        """Raise ShareableError if, with a reply, a run's total of sent numbers is too large for the table.
 
         `name`: the request's. `floats`: numbers that each reader gets with the reply (`Message.floats_by_reader`).
         `entries`: of the table. `memory`: the client's, which holds the totals. `apart`: share of the rows by which the
@@ -183,7 +186,7 @@ class Guards:
             memory[key] = np.array([left])
 
     def large_groups(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Mark the local centres that stand for enough rows; ShareableError if none does. `rows`: of each centre."""
+        """Mark the local centres that stand for enough rows; ShareableError if none does. `rows`: numbers by centre."""
         if not np.any(large := rows >= self.group_rows):
             raise ShareableError(
                 f"each local centre would stand for {int(rows.max())} rows or fewer; allowed: at least "
@@ -192,7 +195,7 @@ class Guards:
         return large
 
     def refusals(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[PredictedRefusal]:
-        """Yield a plan's certain or possible refusals at a site with `rows`, of requests that its client answers."""
+        """Yield the certain or possible refusals at a site of `rows` rows, for a plan's requests among `answers`."""
         kinds = {kind.__name__: kind for kind in answers}
         for kind, planned in known_requests(plan, kinds):
             for guard, fault in self._size_faults(kind, planned.fields, rows):
@@ -213,7 +216,7 @@ class Guards:
         return int(self.coreset_share * rows)
 
     def _size_faults(self, kind: type[Request[Any]], fields: Mapping[str, Any], rows: int) -> Iterator[tuple[str, str]]:
-        """Yield, by guard, the faults of a request that samples or sketches too much of a site's rows."""
+        """Yield the faults, with the guard, of a request that samples or sketches too many of a site's rows."""
         setting = f" ({kind.setting})" if kind.setting else ""
         samples, sums = (fields.get(name) if name is not None else None for name in (kind.sampled, kind.sketched))
         if isinstance(samples, int) and samples > (most := self.most_sampled(rows)):
@@ -238,7 +241,7 @@ class Guards:
     ) -> None:
         """Raise ShareableError if a kernel's gamma is too large or, for random features, too small for the rows.
 
-        Of a polynomial kernel, if its degree is too large.
+        A polynomial kernel is refused if its degree is too large.
         """
         if isinstance(kernel, Polynomial):
             if kernel.degree > MOST_DEGREE:
@@ -260,7 +263,7 @@ class Guards:
 def known_requests(
     plan: Plan, kinds: Mapping[str, type[Request[Any]]]
 ) -> Iterator[tuple[type[Request[Any]], PlannedRequest]]:
-    """Yield a plan's requests with their classes, once each; requests of unknown classes are skipped."""
+    """Yield each planned request of a plan once, with its class. Requests of unknown classes are skipped."""
     for planned in (planned for step in plan for planned in step.requests):
         if planned.request in kinds:
             yield kinds[planned.request], planned
@@ -309,13 +312,13 @@ def widen_span(probed: Probed, vectors: FloatArray) -> Probed:
 
 
 def _unit(columns: FloatArray) -> FloatArray:
-    """Return columns (n, b) that are not 0 at length 1; squares of their entries may overflow, or be 0."""
+    """Return nonzero columns (n, b), scaled to length 1. Squares of their entries may overflow, or be 0."""
     columns = columns / np.abs(columns).max(axis=0, initial=0.0)
     return np.asarray(columns / np.linalg.norm(columns, axis=0))
 
 
 def _off(basis: FloatArray, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the parts of columns (n, b) off an orthonormal basis (n, m), and their coordinates in it (m, b)."""
+    """Project columns (n, b) onto an orthonormal basis (n, m). Return the residuals, and coordinates (m, b) in it."""
     rest, known = columns, np.zeros((basis.shape[1], columns.shape[1]))
     for _ in range(2):
         inner = basis.T @ rest
@@ -342,7 +345,7 @@ def width_range(X: Any) -> tuple[float, float]:
 
 
 def _kernels(request: Request[Any]) -> Iterator[tuple[str, RBF | Laplacian | Polynomial, bool]]:
-    """Yield the kernels with a width in a request: path, kernel, and True for kernels of random features."""
+    """Yield path, kernel and a flag for each kernel with a width in a request. True flags those of random features."""
     for name in type(request).model_fields:
         value = getattr(request, name)
         is_embedded = not isinstance(value, Kernel)

@@ -1,4 +1,4 @@
-"""Distributed Lanczos algorithm: an eigenvalue search whose matrix products are rounds of the clients."""
+"""Distributed Lanczos algorithm: an eigenvalue search whose matrix products the clients compute in rounds."""
 
 from collections.abc import Callable
 

@@ -68,7 +68,7 @@ class Shape:
         )
 
     def check(self, value: Any) -> npt.NDArray[Any] | float:
-        """Check an array against the declared shape, and return it, or a number as a float."""
+        """Check an array against the declared shape, and return it. Without dimensions it is returned as a float."""
         if isinstance(value, float) and not self.dimensions:
             value = np.array([value])
         if not isinstance(value, np.ndarray):
@@ -124,7 +124,7 @@ class Message(pydantic.BaseModel):
         return {name: annotations[0] for name, annotations in shapes.items() if annotations}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the array fields that are set, by name, numbers as arrays of one entry."""
+        """Return the array fields that are set, by name. A number becomes an array of one entry."""
         # called a dozen times per message, so without getattr and atleast_1d
         fields = self.__dict__
         return {
@@ -155,7 +155,7 @@ class Message(pydantic.BaseModel):
         return sizes
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy of the message, perhaps with other arrays, without values cached from its own."""
+        """Return a copy of the message, perhaps with other arrays. Values cached from the old arrays are dropped."""
         copy = super().model_copy(update=update, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields.keys() - {_ROUNDING}:
             del copy.__dict__[name]
@@ -163,7 +163,7 @@ class Message(pydantic.BaseModel):
 
     @property
     def floats(self) -> int:
-        """Number of floats in the arrays, the papers' measure of communication; of sparse rows the entries not zero."""
+        """Number of floats in the arrays, the papers' measure of communication. Of sparse rows, nonzeros count."""
         return sum(array.size for array in self.arrays().values() if array.dtype.kind == "f")
 
     @property
@@ -216,7 +216,7 @@ def _rules_of(kind: type[Message]) -> dict[str, list[Rule]]:
 
 
 class CarriesRows(Message):
-    """Base class of messages with rows of a table, dense or sparse, float64 on every wire; `of` makes their fields.
+    """Base class of messages with rows of a table, dense or sparse. `of` makes the fields, float64 on every wire.
 
     `width`: d, columns of the table. `dense` (c, d). `values`, `indices`, `starts`: the entries of sparse rows, their
     columns, and the position where each row starts.
@@ -254,7 +254,7 @@ class CarriesRows(Message):
 
 
 class Reply(Message):
-    """Base class of replies, all that leaves a site; a subclass's docstring states what the reply reveals."""
+    """Base class of replies, which carry all that leaves a site. A subclass's docstring says what a reply reveals."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -333,7 +333,7 @@ class Request(Message, Generic[ReplyT]):
         return {}
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Return the least floats of memory that a request's fields make its answer take, beside request and table."""
+        """Return the least memory in floats that an answer takes by the request's fields, beside request and table."""
         return 0
 
     @property
@@ -356,11 +356,11 @@ class Request(Message, Generic[ReplyT]):
         return {name: size for name, size in self.dimensions().items() if not name.endswith("_m")}
 
     def check_reply(self, reply: ReplyT) -> None:
-        """Raise ValueError if the reply does not fit the request; a request with more to check overrides it."""
+        """Raise ValueError if the reply does not fit the request. A request with more to check overrides this."""
         reply.dimensions(self.known_dimensions())
 
     def check_table(self, reply: ReplyT, sizes: Mapping[str, int]) -> None:
-        """Raise ValueError if the reply does not fit `sizes`, those of the client's table; may be overridden, too."""
+        """Raise ValueError if the reply does not fit `sizes`, those of the client's table. May be overridden, too."""
         reply.dimensions(sizes)
 
 

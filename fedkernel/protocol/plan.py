@@ -53,7 +53,7 @@ class PlannedRequest(pydantic.BaseModel, extra="forbid", frozen=True):
 
 
 class Step(pydantic.BaseModel, extra="forbid", frozen=True):
-    """Step of requests, each at most `times`; `instead_of`: number of the next steps that it replaces."""
+    """Step of a plan: requests that each come at most `times` times. `instead_of`: number of next steps replaced."""
 
     requests: Annotated[tuple[PlannedRequest, ...], FailFast(), Field(min_length=1)]
     times: Annotated[int, Field(ge=1)] = 1
@@ -104,7 +104,7 @@ def ask(
 
 
 def planned_limit(fields: Mapping[str, Any], path: str) -> int | None:
-    """Return the value or bound of a planned integer by its path, like ``features.n_features``; None if open."""
+    """Return the planned value or upper bound of an integer, if any. `path`: such as ``features.n_features``."""
     value: Any = fields
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -123,12 +123,12 @@ def repeated(times: int, *requests: PlannedRequest) -> Step:
 
 
 def instead(step: Step, others: Plan) -> Plan:
-    """Build the plan of a step or, instead, of other steps: the data decide which of the two comes."""
+    """Build a plan of two alternatives, a step or the other steps. The data decide which of them comes."""
     return (step.model_copy(update={"instead_of": len(others)}), *others)
 
 
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
-    """Return the JSON of a kernel, or of `make`'s object with it, without a width set by a rule."""
+    """Return the JSON of a kernel, or of the object that `make` builds with it. A width set by a rule is left out."""
     value = make(kernel if kernel.gamma is not None else kernel.with_gamma(1.0))
     kind = Kernel if isinstance(value, Kernel) else type(value)
     table: dict[str, Any] = pydantic.TypeAdapter(kind).dump_python(value, mode="json")
@@ -138,7 +138,7 @@ def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel
 
 
 def _open_widths(table: Any) -> Any:
-    """Remove the width and its rule from each kernel of a table whose width is set by a rule."""
+    """Return a table without the widths that rules set for kernels, and without these rules."""
     if isinstance(table, list):
         return [_open_widths(value) for value in table]
     if not isinstance(table, Mapping):
@@ -165,7 +165,7 @@ def is_seeded(plan: Plan | None) -> bool:
 
 @dataclass(frozen=True)
 class PlanPosition:
-    """Position in a plan: the last step with a request (-1: none), and how often each of its came."""
+    """Position in a plan. `step`: the last one begun, or -1. `times`: how often each request of that step came."""
 
     step: int = -1
     times: Mapping[str, int] = field(default_factory=dict)

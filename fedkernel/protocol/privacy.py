@@ -100,7 +100,7 @@ class Privacy:
         return _deviation(self.epsilon, self.delta) * math.sqrt(self.releases)
 
     def scales(self, sensitivities: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, float]:
-        """Return the noise's standard deviation in each array of a sum, 0.0 where its sensitivity is 0.
+        """Return the noise's standard deviation in each array of a sum, 0.0 for arrays of sensitivity 0.
 
         Arrays with more entries get a larger share of the budget, by the root of their number: that makes the mean
         squared noise least, in multiples of the sensitivities.
@@ -129,7 +129,7 @@ class Privacy:
 
 
 def basis_of_privacy() -> dict[str, str]:
-    """Return the neighbouring tables, the mechanism and its accountant, with versions, for a receipt."""
+    """Return the basis of the guarantee for a receipt: neighbouring tables, mechanism and accountant, with versions."""
     accountant = f"privacy loss of one Gaussian (dp-accounting {version('dp-accounting')})"
     mechanism = f"discrete Gaussian (opendp {version('opendp')})"
     return {"adjacency": ADJACENCY, "mechanism": mechanism, "accountant": accountant}
@@ -147,7 +147,7 @@ def _deviation(epsilon: float, delta: float) -> float:
 
 
 def check_covered(prepare: Prepare | None, *, masked: bool, where: str = "") -> None:
-    """Raise InputError if a run with privacy would tell of rows without noise.
+    """Raise InputError if a run with privacy would send facts about rows without noise.
 
     `masked`: all but its preparation are masked sums. `where`: beginning of the error text.
     """
@@ -175,7 +175,7 @@ def count_releases(plan: Plan | None, answers: Sequence[type[Request[Any]]]) -> 
 
 
 def check_noise(request: type[Request[Any]]) -> None:
-    """Raise InputError if the answer to a request can have no noise; a site then computes none."""
+    """Raise ShareableError if the answer to a request can have no noise. A site then computes no answer."""
     reply = request.reply_type
     if reply is not Done and request.sensitivity is Request.sensitivity:
         text = f"privacy: {reply.__name__} has no noise, as one row may change it by any amount"
@@ -188,7 +188,7 @@ def step_of(sensitivity: float) -> float:
 
 
 def draw_noise(number: int, scale: float, step: float, rng: np.random.Generator | None = None) -> FloatArray:
-    """Draw discrete Gaussian noise (number,) in multiples of a step; `scale`: its standard deviation.
+    """Draw discrete Gaussian noise (number,) in multiples of a step. `scale`: the noise's standard deviation.
 
     Source: Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy, NeurIPS 2020. A sum of discrete
     Gaussians is not itself one. With steps of 2^-34 of the sensitivity it differs from one by less than exp(-2^60), and
@@ -212,13 +212,13 @@ def draw_noise(number: int, scale: float, step: float, rng: np.random.Generator 
 
 
 def each_alone(function: Callable[[Rows], FloatArray], rows: Rows) -> FloatArray:
-    """Return a function of rows (n, d), each row by itself: in a block, last bits depend on other rows."""
+    """Apply a function to each of the rows (n, d) by itself. In a block, the last bits depend on other rows."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.vstack([function(rows[row : row + 1]) for row in range(rows.shape[0])])
 
 
 def bounded_rows(rows: Rows, radius: float) -> Rows:
-    """Return rows (n, d) shortened to a length, their entries cut to multiples of `ROW_BITS` bits of it.
+    """Return rows (n, d) shortened to a length. Entries are truncated to multiples of a step, `ROW_BITS` bits below it.
 
     Rows with infinite numbers are 0, since their refusal would have no noise.
     """

@@ -43,20 +43,20 @@ class Member:
 
     @property
     def entries(self) -> int:
-        """Number of entries of its own table, in the rows that the run works on."""
+        """Number of entries of the client's own table, in the rows that the run uses."""
         return self.rows * (self.columns if self.raw_columns is None else self.raw_columns)
 
     @property
     def label(self) -> str:
-        """Name of the client's file if known, or its number, and name of its site if known, for texts."""
+        """Label of the client in texts: its file's name or, if unknown, its number and any name of its site."""
         return self.file or client_label(self.client, self.site)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Input of a protocol: the run's clients, in the order of their numbers from 0, its seed and arrays' precision.
+    """Input of a protocol: the run's clients and seed, and the precision of sent arrays.
 
-    `privacy`: of the sums, which have noise then.
+    `members`: the clients, in the order of their numbers from 0. `privacy`: of the sums, which then have noise.
     """
 
     members: tuple[Member, ...]
@@ -76,11 +76,11 @@ class Run:
 
     @property
     def columns(self) -> int:
-        """Number of columns of the first client's table: with a horizontal partition that of all."""
+        """Number of columns of the first client's table. With a horizontal partition, all tables have as many."""
         return self.members[0].columns
 
     def tolerance(self, tol: float) -> float:
-        """Return a relative tolerance, at least the rounding of arrays sent as float32."""
+        """Return a relative tolerance, raised to float32's rounding error if arrays are sent as float32."""
         return tol if self.wire == "float64" else max(tol, FLOAT32_ROUNDING)
 
     def rng(self, purpose: str) -> np.random.Generator:
@@ -90,7 +90,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Round:
-    """Round of a protocol: one request for all clients, or one each; `values`: figures for the run's history."""
+    """Round of a protocol, with one request for all clients or one each. `values`: figures for the run's history."""
 
     requests: Request[Any] | Mapping[int, Request[Any]]
     values: Mapping[str, float] = field(default_factory=dict)
@@ -124,19 +124,19 @@ Protocol = Generator[Round, Any, T]
 
 
 def to_all(request: Request[ReplyT], **values: float) -> Protocol[list[ReplyT]]:
-    """Send every client the same request, and return the replies in the order of the clients."""
+    """Send all clients the same request, and return their replies, sorted by client."""
     replies: list[ReplyT] = yield Round(request, values)
     return replies
 
 
 def to_each(requests: Mapping[int, Request[ReplyT]], **values: float) -> Protocol[list[ReplyT]]:
-    """Send each of some clients its own request, and return the replies in the order of the clients."""
+    """Send one request to each of some clients, and return their replies, sorted by client."""
     replies: list[ReplyT] = yield Round(dict(sorted(requests.items())), values)
     return replies
 
 
 def to_sum(requests: Request[SummedT] | Mapping[int, Request[SummedT]], **values: float) -> Protocol[SummedT]:
-    """Send a request to all clients, or each of some its own; return the sum: nothing else sees the replies."""
+    """Send a request to all clients, or one to each of some. Return the sum: the protocol never sees a single reply."""
     if isinstance(requests, Mapping):
         requests = dict(sorted(requests.items()))
     round_ = Round(requests, values, summed=True)

@@ -32,7 +32,7 @@ CONNECT_SECONDS = 60.0  # longest wait for nodes to connect, in seconds; they st
 
 
 def reason_of(reply: Message) -> str:
-    """Return a failed reply's error text, from the client or the engine; empty if the reply succeeded."""
+    """Return a failed reply's error text, from the client or the engine, or an empty text if it succeeded."""
     if not reply.has_error():
         return "" if reply.has_content() else "its reply is empty"
     reason = reply.error.reason or f"error {reply.error.code}"
@@ -40,7 +40,7 @@ def reason_of(reply: Message) -> str:
 
 
 def _is_engine_error(reply: Message) -> bool:
-    """Return whether the engine, not the client, reported a reply's error; its text then names the client."""
+    """Return whether the engine, not the client, reported a reply's error. The text then names the client."""
     return reply.has_error() and reply.error.code in wire.ENGINE_CODES
 
 
@@ -53,7 +53,7 @@ def join(
     *,
     journal: Journal | None = None,
 ) -> tuple[list[Member], RunSettings]:
-    """Join a run's clients; return its members by client number, and its settings with the joint seed if drawn.
+    """Join a run's clients. Returns members in the clients' order, and settings with the joint seed, if one is drawn.
 
     Flower's node ids change when a process restarts, so clients are known by the number their site gives them. Sites
     with the same columns must agree on their names; sites whose rows have ids are aligned by these. Raises
@@ -92,7 +92,7 @@ def join(
 
 
 def minority_nodes(values: Mapping[int, Hashable]) -> list[int]:
-    """Return the nodes whose value differs from the majority's; without a majority all nodes."""
+    """Return the nodes whose value differs from the majority's, or all nodes if there is no majority."""
     (value, count), *others = Counter(values.values()).most_common()
     if not others:
         return []
@@ -100,7 +100,7 @@ def minority_nodes(values: Mapping[int, Hashable]) -> list[int]:
 
 
 def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
-    """Raise InputError if the sites' column names differ; the error names the minority's nodes as its cause."""
+    """Raise InputError if the sites' column names differ. The error names the minority's nodes as its cause."""
     order = sorted if in_any_order else tuple
     apart = minority_nodes({member.node_id: tuple(order(member.names)) for member in members})
     some_agree = len(apart) < len(members)
@@ -136,7 +136,7 @@ def _draw_seed(
 
 
 def _align(exchange: "_JoiningExchange", members: Sequence[Member], account: Account) -> list[Member]:
-    """Align sites to their common rows, in one order, by ids; sites without ids are assumed to be aligned."""
+    """Restrict sites to their common rows, by ids and in one order. Sites without ids are assumed to be aligned."""
     without = [member.label for member in members if not member.ids]
     if len(without) == len(members):
         return list(members)
@@ -248,7 +248,7 @@ class _JoiningExchange:
         return [replies[member.node_id][0] for member in members]
 
     def joining_entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:
-        """Return the ledger entry of a reply before the method's first round: round 0, no floats counted."""
+        """Return the ledger entry of a reply before the method's first round. It has round 0 and no floats."""
         size = flower_internals.content_bytes(content)
         return Entry(0, phase, client, 0, bytes_down, 0, size, sha256=self.settings.hash_of(content))
 

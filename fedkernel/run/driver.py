@@ -1,4 +1,4 @@
-"""Coordinator's main loop: sends each round's requests over a Flower Grid, passes checked replies to the protocol."""
+"""Main loop of a run: it sends each round's requests over a Flower Grid, and checked replies to the protocol."""
 
 import logging
 import math
@@ -72,7 +72,7 @@ class Execution:
 
 
 class RunningProtocol(Generic[T]):
-    """Protocol in progress: messages, checks and accounts of each round; `value`: the result, once `done`."""
+    """Protocol in progress, with messages, checks and accounts of each round. `value`: the result, once `done`."""
 
     def __init__(self, execution: Execution, protocol: Protocol[T]) -> None:
         self._execution, self._account = execution, execution.account
@@ -134,7 +134,7 @@ class RunningProtocol(Generic[T]):
         return messages
 
     def _alike(self) -> dict[str, bool]:
-        """Return the header of a run with masked sums: whether all clients were sent the same requests so far."""
+        """Return the header that says if all clients got the same requests so far. It is empty without masked sums."""
         if not self._is_masked:
             return {}
         requests = [self._pending.of_client(member.client) for member in self._cohort]
@@ -197,7 +197,7 @@ class RunningProtocol(Generic[T]):
 
     @property
     def where(self) -> str:
-        """Pending round for texts, such as ``round 3``."""
+        """Name of the pending round for texts, such as ``round 3``."""
         return f"round {self._round_number}"
 
     @property
@@ -206,7 +206,7 @@ class RunningProtocol(Generic[T]):
         return self._execution.settings.deadline_of(self._pending.phase)
 
     def _drop_or_fail(self, causes: Mapping[int, str], *, lost: bool) -> None:
-        """Drop failed clients if the run may go on, else raise the first cause; `lost`: all of them disconnected."""
+        """Drop failed clients if the run may go on, else raise the first cause. `lost`: all of them disconnected."""
         losses, pending, grid = self._execution.losses, self._pending, self._execution.grid
         left = len(self._cohort) - len(causes)
         if len(causes) == len(self._requests) and losses.quorum is None:
@@ -286,7 +286,7 @@ class RunningProtocol(Generic[T]):
         return f"{self._place}, {self._names[client]}"
 
     def _fault_of(self, client: int, what: str) -> ProtocolError:
-        """Return the error about a client's invalid reply; the client's node is its cause."""
+        """Return the error about a client's invalid reply, with the client's node as its cause."""
         return ProtocolError(f"{self._place_of(client)}: {what}").at([self._node_of[client]])
 
     def _failure(self, client: int, reply: Message | None) -> str | None:
@@ -316,7 +316,7 @@ class RunningProtocol(Generic[T]):
         return reply
 
     def _decode_masked(self, request: Request[Any], content: RecordDict, sizes: Mapping[str, int]) -> wire.MaskedSum:
-        """Decode a reply under masks, whose sizes alone can be checked; ProtocolError if it is not summed."""
+        """Decode a masked reply and check its sizes and noise. Raises ProtocolError if the round is not summed."""
         if not self._pending.summed:
             raise ProtocolError(f"{request.reply_type.__name__} is read individually, which masks prevent")
         masked = wire.from_content(wire.MaskedSum, content)

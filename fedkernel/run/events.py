@@ -26,7 +26,7 @@ def log_event(happened: EventName, text: str, *values: object, level: int = logg
 
 
 class Observer(logging.Handler):
-    """Log handler, active as a context manager, that calls a subclass's method, such as ``round_over(record)``."""
+    """Log handler that calls a subclass's method for each event, such as ``round_over(record)``, within a context."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

@@ -54,14 +54,14 @@ class ResumableGrid(Grid):
 
     @abstractmethod
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Register a replayed round; return whether nodes without state repeat it, or raise RecordMismatchError."""
+        """Register a replayed round; return whether nodes repeat it. Raises RecordMismatchError if a reply differs."""
 
     def catch_up(self, deadline: float) -> None:
-        """Bring all nodes to the journal's end after the last replayed round; raises RecordMismatchError."""
+        """Bring all nodes to the journal's end after the last replayed round. May raise RecordMismatchError."""
 
 
 class MessageGrid(ResumableGrid):
-    """Base class of Grids that carry messages; `behind`: nodes whose state is older than the journal's end."""
+    """Base class of Grids that carry messages. `behind`: nodes whose state is older than the journal's end."""
 
     behind: frozenset[int] = frozenset()
 
@@ -118,7 +118,7 @@ class MessageGrid(ResumableGrid):
         return message
 
     def _wait(self, seconds: float) -> None:
-        """Wait until all awaited replies have arrived, at most some seconds; the lock of `_arrived` is held."""
+        """Wait for all awaited replies, at most some seconds. The caller holds the lock of `_arrived`."""
         self._arrived.wait(seconds)
 
     def _forget(self, ids: Set[str]) -> None:

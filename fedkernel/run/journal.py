@@ -63,7 +63,7 @@ class Exchange(NamedTuple):
         return len(self.contents) < len(self.nodes)
 
     def answer_of(self, node: int) -> str:
-        """Return the `answer_hash` of a node's reply; empty if only the sum is recorded."""
+        """Return the `answer_hash` of a node's reply, or an empty text if only the sum is recorded."""
         if self.summed:
             return ""
         return answer_hash(flower_internals.content_from_bytes(self.contents[self.nodes.index(node)]))
@@ -143,7 +143,7 @@ class Journal:
         self._recorded = (exchange for exchanges, _ in self._records() for exchange in exchanges)
 
     def _record_at(self, place: int, chain: bytes) -> tuple[dict[str, Any], bytes] | None:
-        """Return description and hash of the record at a position; None if no complete record begins there."""
+        """Return description and hash of the record at a position, or None if no complete record begins there."""
         self._file.seek(place)
         head = self._file.read(_HEAD.size)
         if len(head) < _HEAD.size:
@@ -181,7 +181,7 @@ class Journal:
             yield exchanges, body[read:]
 
     def next(self, requests: str) -> Exchange | None:
-        """Return the next recorded exchange; None at the end; RecordMismatchError if its requests have another hash."""
+        """Return the next recorded exchange, or None at the end. Raises RecordMismatchError if its requests differ."""
         self.pending = requests
         if (exchange := next(self._recorded, None)) is None:
             return None
@@ -197,7 +197,7 @@ class Journal:
         return self._replayed > 0 and not self.resumed
 
     def log_resumption(self, where: str) -> None:
-        """Log once, at the first exchange that is not recorded, that the run was resumed; `where`: its round."""
+        """Log once, at the first exchange that is not recorded, that the run was resumed at the round `where`."""
         if self.replays:
             self.resumed = where
             again = f", {self.asked_again} of them repeated by restarted sites" if self.asked_again else ""
@@ -205,7 +205,7 @@ class Journal:
             log.info("%s: resumed at %s, after %d recorded exchanges%s", run, where, count, again)
 
     def add(self, exchange: Exchange, checkpoint: Callable[[], bytes]) -> None:
-        """Append an exchange, at once or with the next write; `checkpoint`: returns changes in the sites' memory."""
+        """Append an exchange, at once or with the next write. `checkpoint`: returns changes in the sites' memory."""
         if self._file.closed:
             return
         self._count += 1

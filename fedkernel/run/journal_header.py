@@ -45,7 +45,7 @@ def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
 
 
 def _code_of(*kinds: type) -> str:
-    """Return the SHA-256 of the code that computes: fedkernel's rooms and the modules of other classes."""
+    """Return the SHA-256 of the code that computes: fedkernel's packages and the modules of given classes."""
     modules = {owner.__module__ for kind in kinds for owner in kind.__mro__}
     files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
     hashes = [file_hash(file) for file in files if file is not None]

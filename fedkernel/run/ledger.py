@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class LetterEntry:
-    """Traffic of one sealed letter between clients, also in its sender's entry, up, and the receiver's next, down."""
+    """Traffic of one sealed letter. It is also part of the sender's entry (up) and the receiver's next entry (down)."""
 
     round: int
     sender: int
@@ -54,7 +54,7 @@ class Load:
 
 
 class Ledger:
-    """Traffic of one run: sums in memory, all entries but the last on disk (`fedkernel.ground.disk_list`).
+    """Traffic of one run, with sums in memory and older entries on disk (`fedkernel.ground.disk_list`).
 
     Round 0 is the clients' joining and the alignment of their rows: its bytes count, but `rounds` leaves it out. "Up"
     is from the clients to the coordinator. `letters`: from client to client. `rows_up`: rows of the clients' tables
@@ -197,7 +197,7 @@ class Account:
         *,
         slowest_seconds: float = 0.0,
     ) -> None:
-        """Add a finished round's costs and row; `seconds`: wall-clock; `slowest_seconds`: the slowest client's."""
+        """Add a finished round's costs and row. `seconds`: wall-clock time. `slowest_seconds`: the slowest client's."""
         self.ledger.take(costs)
         row: dict[str, Any] = {"round": number, "phase": phase, "seconds": seconds, "slowest_seconds": slowest_seconds}
         row["clients"] = len({entry.client for entry in costs.entries})

@@ -23,7 +23,7 @@ def node_name(grid: Grid, node: int) -> str:
 def recorded_replies(
     journal: Journal | None, grid: Grid, messages: Sequence[Message], where: str, deadline: float
 ) -> Exchange | None:
-    """Return the journal's replies to messages of the round `where`; None if the messages must be sent.
+    """Return the journal's replies to messages of the round `where`, or None if the messages must be sent.
 
     A resumable grid brings nodes that lost their state to the journal's end. Raises RecordMismatchError if the record
     has other requests, or a node's new reply differs from it.
@@ -47,13 +47,13 @@ def record_replies(
     contents: Sequence[RecordDict],
     account: Mapping[str, Any] | None = None,
 ) -> None:
-    """Append the exchange last looked up to the journal: nodes that answered, and their replies or the sum."""
+    """Append answers to the last looked-up requests to the journal: the nodes, and their replies or the sum."""
     exchange = Exchange(journal.pending, list(nodes), dict(account or {}), [*map(content_to_bytes, contents)])
     journal.add(exchange, grid.checkpoint if isinstance(grid, ResumableGrid) else bytes)
 
 
 def replies_by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[int, Message]:
-    """Return replies by node; ProtocolError if one comes from a node that got no request, or a node replies twice."""
+    """Return replies by node. Raises ProtocolError if a node replies that got no request, or replies twice."""
     reply_of: dict[int, Message] = {}
     for reply in replies:
         node = reply.metadata.src_node_id
@@ -66,7 +66,7 @@ def replies_by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
-    """Send messages and return the replies before the timeout, with shorter polls than Flower's 3 s of a SuperLink."""
+    """Send messages and return the replies before the timeout. A SuperLink is polled more often than by Flower."""
     if not flower_internals.polls_slowly(grid):
         return list(grid.send_and_receive(messages, timeout=timeout))
     give_up = time.monotonic() + timeout

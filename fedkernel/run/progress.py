@@ -18,7 +18,7 @@ REPORT_SECONDS = 30.0
 class _RunState:
     """State of the run under way.
 
-    - `rounds`, `meaning`: forecast total and its exactness, see `fedkernel.run.events.KNOWN`.
+    - `rounds`, `meaning`: forecast total and its exactness, see `fedkernel.run.events`.
     - `waiting`: the nodes that have not answered in the round under way.
     - `round_start`: start of that round, on the clock `time.monotonic`.
     - `seconds_so_far`, `rounds_so_far`: seconds and number of the finished rounds, without replayed ones.
@@ -56,7 +56,7 @@ class _RunState:
 
 
 class ProgressReporter(Observer):
-    """Observer that reports the progress of this process's run to `report_line`, with its run, round and phase by name.
+    """Observer that passes a run's progress to `report_line`, as a text and the keywords run, round and phase.
 
     - `phases`: report each phase once, too, after its first round.
     - `show`: called instead, at each round, with the text of a progress bar.

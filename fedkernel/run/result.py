@@ -29,7 +29,7 @@ POINTS = "points.npz"
 
 @dataclass
 class Result(Generic[M]):
-    """Result of one run; ``Result(model)`` wraps a model without a run.
+    """Result of one run. ``Result(model)`` wraps a model without a run.
 
     - `history`: a row per round: number, phase, wall-clock seconds, clients, floats, bytes, the protocol's own figures.
     - `outputs`: named arrays per client, of simulated sites only: a real site's never leave it.
@@ -145,7 +145,7 @@ class Result(Generic[M]):
 
 
 def read_ledger(folder: str | os.PathLike[str]) -> Ledger:
-    """Read only the ledger from a result's folder, without the model's class; InputError if it is missing."""
+    """Read only the ledger from a result's folder, without the model's class. Raises InputError if it is missing."""
     path = Path(folder) / "result.json"
     try:
         return Ledger.from_table(json.loads(path.read_text())["ledger"])

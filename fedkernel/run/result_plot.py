@@ -48,7 +48,7 @@ def rows_to_draw(rows: int) -> npt.NDArray[np.intp]:
 
 
 def two_coordinates(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
-    """Return two coordinates (n, 2) of `coordinates` (n, s), the first or with `turn` principal ones; else None."""
+    """Return the first two coordinates (n, 2) of (n, s), or with `turn` the principal two. None if n or s is < 2."""
     if coordinates.ndim != 2 or min(coordinates.shape) < 2:
         return None
     if not turn:
@@ -59,7 +59,7 @@ def two_coordinates(coordinates: FloatArray, *, turn: bool = False) -> FloatArra
 
 
 def draw_result(model: Any, points: FloatArray | None) -> "Figure":
-    """Draw a model: rows `points` (n, s), clusters and eigenvalues, a panel each."""
+    """Draw a model's rows `points` (n, s), clusters and eigenvalues, each in a panel of its own."""
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def draw_result(model: Any, points: FloatArray | None) -> "Figure":
 
 
 def row_coordinates(model: Any, outputs: dict[int, dict[str, npt.NDArray[Any]]]) -> FloatArray | None:
-    """Return the training rows' coordinates (N, s) in a model, or from simulated sites; None if sites keep them."""
+    """Return the training rows' coordinates (N, s) from model or simulated sites, or None if sites keep them."""
     if isinstance(model, KernelPCA):
         return model.embedding()
     if (own := getattr(model, "training_", None)) is not None:

@@ -1,4 +1,4 @@
-"""Results and failures of runs for another process, through Flower's log: a ServerApp prints each as one line."""
+"""Transport of runs' results and failures to another process, as lines that a ServerApp prints to Flower's log."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ NOT_RUN = "NotRun"
 
 @dataclass(frozen=True)
 class FailedRun:
-    """Run that ended without a result: its cause's class name, or `NOT_RUN`, text, and error if raised here."""
+    """Run that ended without a result. `kind`: the error's class or `NOT_RUN`. `error`: None if raised elsewhere."""
 
     run: str
     kind: str
@@ -27,7 +27,7 @@ class FailedRun:
 
     @classmethod
     def of(cls, run: str, error: Exception) -> "FailedRun":
-        """Build the description of a run's failure; raise the error itself if it ends all runs."""
+        """Build the description of a run's failure, or raise the error itself if it ends all runs."""
         if not is_of_a_run(error):
             raise error
         return cls(run, type(error).__name__, text_of(error), error)
@@ -50,7 +50,7 @@ FILES = ("model.npz", "points.npz", "result.json")
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
 class Parcel:
-    """Packed result of a run (base64; no files where the job's folder has them), or failure (no id: the job's)."""
+    """Files of a run's result in base64, none if the job's folder has them, or a failure. No run id: the job's."""
 
     run: str = ""
     files: dict[str, str] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def print_parcel(parcel: Parcel) -> None:
 
 
 def read(line: str) -> Parcel | None:
-    """Parse a line of Flower's log into its parcel; None for any other line."""
+    """Parse a line of Flower's log into its parcel, or return None for any other line."""
     if not line.startswith(PREFIX):
         return None
     try:

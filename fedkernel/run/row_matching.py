@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
-    """Return the hashed ids (n, 16) that all sites, by name, have, in the order of the aligned rows.
+    """Return the hashed ids (n, 16) common to all sites, sorted. The aligned rows have this order.
 
     Raises InputError if there are none, or if `missing` refuses rows; ProtocolError for invalid or repeated hashes.
     """
@@ -39,7 +39,7 @@ def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: s
 
 
 def outlying_site(hashed: Mapping[str, Hashes]) -> str | None:
-    """Return the site without which the others, two or more, have common rows; None if it is not unique."""
+    """Return the only site without which the others (two or more) have common rows, or None if there is none."""
     if len(hashed) < 3:
         return None
     keys = {site: as_keys(hashes) for site, hashes in hashed.items()}
@@ -49,7 +49,7 @@ def outlying_site(hashed: Mapping[str, Hashes]) -> str | None:
 
 
 def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bool = False) -> None:
-    """Raise InputError if the column names of sites differ; `in_any_order`: the first's order counts, and is logged."""
+    """Raise InputError if sites' column names differ. `in_any_order`: another order than the first's is only logged."""
     (first, expected), *others = columns.items()
     for site, names in others:
         if list(names) == list(expected):

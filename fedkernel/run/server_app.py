@@ -108,7 +108,7 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
 
 
 def _execute_run(job: Job, run: RunSpec, strategy: Strategy, grid: Grid, journal: Journal | None) -> Result[Any]:
-    """Execute or resume a run; start anew if its journal does not match the run."""
+    """Execute or resume a run, and start it anew if the journal does not match it."""
     limits: dict[str, Any] = {name: getattr(job, name) for name in ("deadline", "deadlines", "quorum", "threads")}
     names = ("seed", "clients", "missing", "joint_seed", "compare", "wire", "sums", "privacy")
     own: dict[str, Any] = {name: getattr(run, name) for name in names}
@@ -129,7 +129,7 @@ def _execute_run(job: Job, run: RunSpec, strategy: Strategy, grid: Grid, journal
 
 
 def _earlier_model(job: Job, run: RunSpec) -> Any:
-    """Load the model that a run projects onto; InputError unless its hash is the one in the study."""
+    """Load the model that a run projects onto. Raises InputError unless its hash is the one in the study."""
     path = Path(job.models[run.id])
     with file_errors(path, "the model of an earlier run"):
         content = path.read_bytes()
@@ -139,7 +139,7 @@ def _earlier_model(job: Job, run: RunSpec) -> Any:
 
 
 def _deliver_result(run: RunSpec, result: Result[Any], job: Job) -> None:
-    """Save a run's result to the job's folder if it is here, else print or log it."""
+    """Save a run's result to the job's folder if that is on this machine, else print or log the result."""
     folder, parcel = job.folder, Parcel(run.id)
     if folder is not None:
         result.save(folder / run.id, whole=job.whole)

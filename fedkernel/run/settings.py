@@ -65,18 +65,18 @@ class RunSettings:
         return self.deadlines.get(phase, self.deadline)
 
     def file_of(self, client: int) -> str | None:
-        """Return the name of a client's file; None if it is not known."""
+        """Return the name of a client's file, or None if it is not known."""
         return self.shard_names[client] if 0 <= client < len(self.shard_names) else None
 
     def header(self, pair: str) -> dict[str, ConfigValue]:
-        """Return the header of requests to clients of the class `pair`: its name, run, seed, precision and sums."""
+        """Return the header of a run's requests: client class `pair`, run, seed, precision, sums and privacy."""
         header: dict[str, ConfigValue] = {"pair": pair, "run": self.run, "seed": self.seed}
         header |= {} if self.wire == "float64" else {"wire": self.wire}
         header |= {} if self.sums == "plain" else {"sums": self.sums}
         return header if self.privacy is None else header | {"privacy": self.privacy.text}
 
     def hash_of(self, content: RecordDict) -> str:
-        """Return a reply's hash for the ledger; empty without `hashes`."""
+        """Return a reply's hash for the ledger, or an empty text without `hashes`."""
         if not self.hashes:
             return ""
         arrays, scalars = records_of(content)

@@ -1,4 +1,4 @@
-"""A data owner's machine: its ClientApp, policy, approvals, checks, outbox and files."""
+"""Code on a data owner's machine: ClientApp, policy, approvals, checks, files, and a log of all that left."""
 
 from typing import TYPE_CHECKING
 

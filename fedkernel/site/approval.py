@@ -26,7 +26,7 @@ UNREADABLE = "the site cannot read its list of approved studies"
 
 
 def check_hash(sha256: str) -> str:
-    """Return a study's hash; InputError unless it has all 64 digits, since studies may share the first ones."""
+    """Return a study's hash. Raises InputError unless it has all 64 digits, since studies may share the first ones."""
     if re.fullmatch(r"[0-9a-f]{6,63}", sha256):
         raise InputError(
             f"study = {sha256!r} has {len(sha256)} of 64 digits, which other studies may share; allowed: all 64, from "
@@ -39,7 +39,7 @@ def check_hash(sha256: str) -> str:
 
 
 def approve(folder: Path, sha256: str, table_share: float | None = None) -> None:
-    """Append a study's hash to a site's approvals, optionally with its own `Guards.table_share`."""
+    """Append a study's hash to a site's approvals, optionally with a `Guards.table_share` for this study only."""
     check_hash(sha256)
     share = "" if table_share is None else f" {SHARE}{Guards(table_share=table_share).table_share!r}"
     folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -49,12 +49,12 @@ def approve(folder: Path, sha256: str, table_share: float | None = None) -> None
 
 
 def is_approved(folder: Path, sha256: str) -> bool:
-    """Return whether a study's hash is among a site's approvals; OwnFileError if these cannot be read."""
+    """Return whether a study's hash is among a site's approvals. Raises OwnFileError if these cannot be read."""
     return bool(_approvals(folder, sha256))
 
 
 def approved_policy(policy: Policy, folder: Path, sha256: str) -> Policy:
-    """Return a site's policy, with the table share of the study's latest approval if it has one."""
+    """Return a site's policy, with `table_share` replaced by that of the study's latest approval, if any."""
     words = [word for line in _approvals(folder, sha256)[-1:] for word in line if word.startswith(SHARE)]
     try:
         share = float(words[0].removeprefix(SHARE)) if words else policy.guards.table_share
@@ -80,12 +80,12 @@ def not_approved(sha256: str) -> str:
 
 
 def signature_of(private: Ed25519PrivateKey, signed: bytes) -> str:
-    """Return public key, colon, and signature of some bytes, in hexadecimal."""
+    """Sign some bytes, and return ``PUBLIC_KEY:SIGNATURE`` in hexadecimal."""
     return f"{private.public_key().public_bytes_raw().hex()}:{private.sign(signed).hex()}"
 
 
 def signer_of(signature: str, signed: bytes) -> str:
-    """Return the public key of a text of `signature_of`; empty if it does not verify."""
+    """Return the public key in a result of `signature_of`, or an empty text if the signature does not verify."""
     public, _, digits = signature.partition(":")
     with suppress(InvalidSignature, ValueError):
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(digits), signed)
@@ -99,7 +99,7 @@ def _signed(sha256: str) -> bytes:
 
 
 def sign(sha256: str, key: Path) -> str:
-    """Sign a study's hash by an Ed25519 key's PEM file, as `signature_of`."""
+    """Sign a study's hash with the Ed25519 key in a PEM file. The result has the form of `signature_of`."""
     try:
         private = load_pem_private_key(read_secret(key), password=None)
     except OSError as error:
@@ -117,7 +117,7 @@ def is_signed(sha256: str, signatures: Iterable[str], signers: Sequence[str]) ->
 
 
 def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:
-    """Raise RefusedError unless a job's study is approved, or the policy approves any.
+    """Raise RefusedError unless a job's study is approved, or the policy approves any study.
 
     The node's ``approve`` overrides the policy's: ``any``, ``ask``, ``by hash``, ``signed``, or a study's hash.
     """

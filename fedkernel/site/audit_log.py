@@ -67,12 +67,12 @@ class Answer(NamedTuple):
 
 
 def keeps_outbox(node: Mapping[str, Any]) -> bool:
-    """Return whether a node keeps an outbox, by its configuration: it has its own data, and a folder."""
+    """Return whether a node's configuration names data and a folder, so that the node keeps an outbox."""
     return "data" in node and "out" in node
 
 
 def admit(node: Mapping[str, Any], request: RawRequest, gate: Gate) -> RunProgress:
-    """Return the run's progress with a request; RefusedError if the gate, or the restart guard, refuses it."""
+    """Return a run's progress after a request. Raises RefusedError if the `Gate` or `Requests` refuses it."""
     folder = _folder(node)
     try:
         with _locked_outbox(folder) as file:
@@ -95,7 +95,7 @@ def append_to_outbox(
     admitted: RunProgress | None = None,
     seconds: float = 0.0,
 ) -> str:
-    """Append a request's reply or refusal to the outbox, and return the refusal's text; a reply gets a random salt.
+    """Append a request's reply or refusal to the outbox, and return the refusal's text. A reply gets a random salt.
 
     - `node`: the node's configuration (see `site_of_job`). Nothing is done for one without ``data`` and ``out``.
     - `refused`, `rule`: reason and rule of a refusal; the seconds of a computed `answer` still count.
@@ -238,7 +238,7 @@ class _End(NamedTuple):
 
 
 def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
-    """Read an outbox backwards, to the last line of the given run and study if there is one."""
+    """Read the end of an outbox, and the progress in the last line of a run and study, if any."""
     end: _End | None = None
     for line in _backwards(file):
         entry = _entry_of(line)
@@ -293,7 +293,7 @@ def _append(file: FileIO, line: bytes) -> None:
 
 
 def check_outbox(folder: Path) -> Totals:
-    """Return the totals in a folder's outbox, which may be missing; InputError if it cannot be appended to."""
+    """Return the totals in a folder's outbox, which may be missing. Raises InputError if no line can be appended."""
     try:
         with open(folder / OUTBOX, "a+b", buffering=0, opener=open_for_owner) as file:
             return _end_of(file).progress.total

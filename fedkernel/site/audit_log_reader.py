@@ -76,7 +76,7 @@ def payload_of(folder: Path, sha256: str) -> Path:
 
 
 def check_payload(path: Path, departure: Departure) -> bool:
-    """Return whether a line's reply is stored; InputError if the stored reply has a different hash."""
+    """Return whether a line's reply is stored. Raises InputError if the stored reply has a different hash."""
     stored = payload_of(path if path.is_dir() else path.parent, departure.sha256)
     if departure.refused or not stored.exists():
         return False
@@ -89,7 +89,7 @@ def check_payload(path: Path, departure: Departure) -> bool:
 
 
 def entry_of(line: bytes) -> Departure:
-    """Parse an outbox line; ValueError, in one sentence, if it is invalid."""
+    """Parse an outbox line. Raises ValueError, with a text of one sentence, if the line is invalid."""
     try:
         return Departure.model_validate_json(line)
     except pydantic.ValidationError as error:
@@ -97,7 +97,7 @@ def entry_of(line: bytes) -> Departure:
 
 
 def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
-    """Yield each line of an outbox, its file's or folder's, with its hash; InputError at the first changed line."""
+    """Yield the lines of an outbox, a file or its folder, with their hashes. Raises InputError at a changed line."""
     path = path / OUTBOX if path.is_dir() else path
     try:
         *lines, rest = path.read_bytes().split(b"\n")
@@ -124,7 +124,7 @@ def read_outbox(path: Path) -> Outbox:
 
 
 def totals_of(path: Path) -> Totals:
-    """Return the totals of all runs in an outbox, with the checks of `departures_of`; zeros in a folder without one."""
+    """Return the totals of all runs in an outbox, checked by `departures_of`. A folder without an outbox has zeros."""
     if path.is_dir() and not (path / OUTBOX).exists():
         return Totals()
     return next((line.standing.total for line in read_outbox(path).departures[-1:]), Totals())

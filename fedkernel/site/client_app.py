@@ -47,9 +47,10 @@ log = logging.getLogger(__name__)
 def client_app(
     clients: Mapping[str, type[KernelClient]], find_site: FindSite, describe: Callable[[Exception], str] = logged
 ) -> ClientApp:
-    """Build the ClientApp of the sites that `find_site` returns, with client classes by name or those of the site.
+    """Build the ClientApp that answers messages for the sites that `find_site` returns.
 
-    `describe`: returns an unexpected error's text for the coordinator, without its message, which may quote data.
+    `clients`: client classes by name, for sites that list none (`Site.pairs`). `describe`: returns the text for the
+    coordinator of an unexpected error, without the error's message, which may quote data.
     """
 
     def handler(act: Callable[[SiteCall], Answer]) -> Callable[[Message, Context], Message]:
@@ -128,7 +129,7 @@ def _answer_again(app: Callable[[Message, Context], Message], message: Message, 
 
 
 def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
-    """Return an error's text for the coordinator; a site with data of its `own` logs all but shareable ones."""
+    """Return an error's text for the coordinator. A site with `own` data sends shareable texts only and logs others."""
     if isinstance(error, OwnFileError):
         return log_under_code(str(error), error.outline)
     if not own or isinstance(error, ShareableError | ProtocolError):
@@ -138,7 +139,7 @@ def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
 
 
 def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
-    """Raise RefusedError if a request's array precision or sums differ from the approved run's."""
+    """Raise RefusedError if a request's precision, sums or privacy differ from those of the approved run."""
     privacy = gate.run.privacy.text if gate.run.privacy else None
     if (text := config.get("privacy")) != privacy:
         raise RefusedError("plan", f"privacy = {text!r} in the request, but run {gate.run.id!r} has {privacy!r}")
@@ -150,7 +151,7 @@ def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
 
 
 def _checked_memory(message: Message, run: str, context: Context, site: Site) -> Memory | None:
-    """Return the client's memory of a run that has begun, else None; ShareableError if the table has changed."""
+    """Return the client's memory of a run, or None before it begins. Raises ShareableError if the table has changed."""
     if message.metadata.message_type == MessageType.QUERY or (memory := Memory.find(context, run)) is None:
         return None
     site.check_table(memory.table, run)
@@ -158,7 +159,7 @@ def _checked_memory(message: Message, run: str, context: Context, site: Site) ->
 
 
 def _error_code(error: FedkernelError, site: Site | None, message: Message) -> int:
-    """Return an error's code; the site's table is unfit by an InputError before the method's own requests."""
+    """Return an error's code. An InputError before the method's own requests means that the table is unfit."""
     if isinstance(error, LetterError):
         return wire.UNFIT_LETTER
     prepares = site is not None and wire.header_of(message)["pair"] == PrepareClient.__name__
@@ -168,7 +169,7 @@ def _error_code(error: FedkernelError, site: Site | None, message: Message) -> i
 
 
 def _progress_after(context: Context, config: Mapping[str, Any], request: RawRequest, gate: Gate) -> RunProgress:
-    """Return the run's progress with a request; RefusedError if the gate refuses it or the memory is outdated."""
+    """Return a run's progress after a request. Raises RefusedError if it is refused or the memory is outdated."""
     _check_wire(config, gate)
     progress = admit(context.node_config, request, gate)
     if request.name != wire.Introduce.__name__:
@@ -189,7 +190,7 @@ def _note_progress(context: Context, request: RawRequest, site: Site, progress: 
 
 
 def _introduce(call: SiteCall) -> Reply:
-    """Begin a run; reply with the client's number, table size, site name and column names."""
+    """Begin a run, and reply with the client's number, table size, site name and column names."""
     site = call.site
     call.request(wire.Introduce)
     if site.X is None:
@@ -227,7 +228,7 @@ def _take_shares(call: SiteCall) -> Reply:
 
 
 def _most_sampled(call: SiteCall, kind: type[KernelClient], rows: int) -> int | None:
-    """Return the most rows that may be sampled, if the method samples; ShareableError if the plan exceeds them."""
+    """Return the most rows that a method may sample, if it samples. Raises ShareableError if guards forbid the plan."""
     site, guards = call.site, call.site.guards
     if guards is None:
         return None
@@ -247,7 +248,7 @@ def _hash_ids(call: SiteCall) -> Reply:
 
 
 def _take_rows(call: SiteCall) -> Reply:
-    """Restrict the run to the common rows, in their order, and reply with their number."""
+    """Restrict the run to the rows common to all sites, in the request's order, and reply with their number."""
     memory, own = call.memory(), call.hashes()
     if memory.settled:
         raise ShareableError(f"the rows of {call.site.display_name} are settled; allowed: one alignment per run")
@@ -305,7 +306,7 @@ def _train(call: SiteCall) -> Answer:
 
 
 def _side_arrays(site: Site, memory: Memory) -> dict[str, AnyArray]:
-    """Return row ids (or positions, if rows were dropped) and preparation, stored with a run's outputs."""
+    """Return arrays to store with a run's outputs: row ids, or positions if rows were dropped, and preparation."""
     arrays, positions = {}, memory.rows
     if site.ids is not None:
         ids = np.array(site.ids)

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class _Scalar(Generic[T]):
-    """Attribute of a `Memory` in its record of scalars; `default`: the value until one is set."""
+    """Attribute of a `Memory`, kept in the memory's record of scalars. `default`: the value until one is set."""
 
     def __init__(self, name: str, default: T) -> None:
         self._name, self._default = name, default
@@ -106,12 +106,12 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @classmethod
     def find(cls, context: Context, run: str) -> "Memory | None":
-        """Return a context's memory of a run; None if it has none."""
+        """Return a context's memory of a run, or None if it has none."""
         return cls(context, run) if _is_of(_records_in(context), run) else None
 
     @classmethod
     def begin(cls, context: Context, run: str) -> "Memory":
-        """Create the empty memory of a run that begins; discard an earlier run's."""
+        """Create an empty memory for a run that begins, and discard an earlier run's."""
         context.state["run"] = ConfigRecord({"id": run})
         context.state["memory"], context.state["rows"] = ArrayRecord(), ArrayRecord()
         return cls(context, run)
@@ -132,7 +132,7 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def rows(self) -> AnyArray | None:
-        """Positions of the run's rows in the site's table, in the run's order; None: all rows."""
+        """Positions of the run's rows in the site's table, in the run's order, or None for all rows."""
         return flower_internals.read_array(self._rows["rows"], copy=False) if "rows" in self._rows else None
 
     @rows.setter
@@ -148,11 +148,11 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def apart(self) -> int:
-        """Smallest difference in rows to another run at the site; 0: none was on other rows."""
+        """Fewest rows added and removed since another run at the site, or 0 if none had other rows."""
         return int(flower_internals.read_array(self._rows["settled"], copy=False)[0]) if self.settled else 0
 
     def settle(self, apart: int) -> None:
-        """Fix the run's rows, which differ by so many from another run's."""
+        """Fix the run's rows. `apart`: the fewest rows by which they differ from another run's."""
         if not self.settled:
             self._rows["settled"] = flower_internals.HeldArray(np.array([apart]))
 

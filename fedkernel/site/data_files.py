@@ -1,4 +1,4 @@
-"""Reading and hashing of a site's own data files, which its node's configuration names; cached for all messages."""
+"""Reading and hashing of the data files that a site's configuration names, cached for all messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from fedkernel.site.policy_reading import own_policy
 
 @lru_cache(maxsize=8)
 def read_file(file: SiteFile, version: Version) -> SiteData:
-    """Read a site's own file; cached until the file changes, since every message builds the site anew."""
+    """Read a site's own file. Cached until the file changes, since every message builds the site anew."""
     return file.read()
 
 
@@ -29,7 +29,7 @@ class OwnRaw(NamedTuple):
 
 @lru_cache(maxsize=4)
 def own_raw_table(file: SiteFile, version: Version, prepare: Prepare) -> OwnRaw:
-    """Read a site's own file as a raw table; cached until the file changes."""
+    """Read a site's own file as a raw table, cached until the file changes."""
     X = TableToPrepare(read_raw(file), prepare)
     return OwnRaw(X, X.raw.names, X.raw.ids)
 
@@ -40,7 +40,7 @@ def content_of(paths: Sequence[str]) -> str:
 
 
 def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
-    """Return a site's data file, as its node's configuration describes it (`site_of_job`), and its version."""
+    """Return the data file that a node's configuration describes (`site_of_job`), and the file's version."""
     rules = own_policy(node).table
     file = SiteFile.of_node(node, rules.columns, rules.hidden)
     version = version_of(str(file.path))
@@ -50,12 +50,12 @@ def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
 
 
 def read_own_data(node: Mapping[str, Any]) -> SiteData:
-    """Read a site's table from the file in its node's configuration; InputError if it is no table."""
+    """Read a site's table from the file in a node's configuration. Raises InputError if the file is no table."""
     return read_file(*own_file(node))
 
 
 def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
-    """Return the shape of a site's table, and why the table needs preparation (empty: it does not).
+    """Return the shape of a site's table, and the reason why it needs preparation, empty if it needs none.
 
     Raises InputError if no run can use the table, or most cells of a text column differ, as ids and free text do.
     """
@@ -74,14 +74,14 @@ def sha256_of(node: Mapping[str, Any]) -> str:
 
 
 def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
-    """Return a site's file of new rows, with these columns; InputError without such a file or without ids."""
+    """Return a site's file of new rows, with these columns. Raises InputError without such a file or without ids."""
     if "new" not in node or "id" not in node:
         raise InputError("the run projects new rows, but the site has none with ids: join --new FILE --id NAME")
     return replace(own_file(node)[0], path=str(node["new"]), columns=columns or None, label=None, drop=())
 
 
 def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
-    """Read a site's new rows, with the columns of its table `own`; InputError if they do not fit."""
+    """Read a site's new rows. Raises InputError if their columns do not fit those of the table `own`."""
     file = new_file(node, own.columns)
     fresh = read_file(file, version_of(str(file.path)))
     if fresh.X.shape[1] != own.X.shape[1]:
@@ -91,7 +91,7 @@ def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
 
 @lru_cache(maxsize=8)
 def labels_of_file(file: SiteFile, version: Version) -> AnyArray | None:
-    """Return the labels of a file's rows, None without any; cached until the file changes."""
+    """Return the labels of a file's rows, or None if it has none. Cached until the file changes."""
     return read_labels(file)
 
 

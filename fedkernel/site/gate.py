@@ -85,7 +85,7 @@ class RunProgress(pydantic.BaseModel, extra="forbid", frozen=True):
         return self.model_copy(update={"run": self.run.plus(size), "total": self.total.plus(size), "replies": replies})
 
     def with_refusal(self, seconds: float, *, ends: bool) -> "RunProgress":
-        """Return the progress with one more refused request and its computing time; `ends`: it ends the run's start."""
+        """Return the progress after a refusal and its seconds. `ends`: the run then ends until it starts again."""
         run = self.run.model_copy(update={"seconds": self.run.seconds + seconds})
         update = {"refused": self.total.refused + 1, "seconds": self.total.seconds + seconds}
         total = self.total.model_copy(update=update)
@@ -94,7 +94,7 @@ class RunProgress(pydantic.BaseModel, extra="forbid", frozen=True):
 
 @dataclass(frozen=True)
 class Gate:
-    """Checks of a run's requests and replies at a site, by its policy and the approved run.
+    """Checks of a run's requests and replies against the site's policy and the approved run.
 
     `study`: SHA-256 of the approved one; empty: not required. `client`: the site's number. `share`: its share of the
     joint seed. `key`: 64 hexadecimal digits that identify the run among all of its id.
@@ -108,7 +108,7 @@ class Gate:
     key: str = "0" * 64
 
     def admit(self, progress: RunProgress, request: RawRequest) -> RunProgress:
-        """Return the run's progress with a request; RefusedError if policy, plan or joint seed forbid it."""
+        """Return the run's progress after a request. Raises RefusedError if policy, plan or joint seed forbid it."""
         if request.name == wire.Introduce.__name__:
             progress = self._started(progress)
         if progress.ended:
@@ -132,7 +132,7 @@ class Gate:
         return progress.model_copy(update=update)
 
     def release(self, progress: RunProgress, size: ReplySize) -> tuple[RunProgress, str]:
-        """Return the progress with a reply, and the rule that allows the reply; RefusedError if one forbids it."""
+        """Return the progress after a reply, and the rule that allows it. Raises RefusedError if a rule forbids it."""
         before = {where: sums for sums, _, where in self._limits(progress)}
         after = progress.with_reply(size)
         if size.masked:
@@ -161,7 +161,7 @@ class Gate:
         return after, rule
 
     def _started(self, progress: RunProgress) -> RunProgress:
-        """Return the progress of a run that starts, for the first time or again, at its plan's beginning."""
+        """Return the progress of a run that starts or restarts. Raises RefusedError if the policy forbids the start."""
         starts, rules = progress.run.begun, self.policy.study
         if starts >= rules.attempts:
             text = f"run {self.run.id!r} was started {starts} times, as often as the policy allows (study.attempts)"
@@ -179,7 +179,7 @@ class Gate:
         return RunProgress(total=total, run=run, privacy=self.run.privacy)
 
     def _seed_update(self, progress: RunProgress, request: RawRequest) -> dict[str, str | int]:
-        """Return a request's updates of the joint seed's fields; RefusedError for a request that comes too early."""
+        """Return the joint seed's fields that a request changes. Raises RefusedError if the request comes too early."""
         if not self.run.joint_seed or request.name == wire.Introduce.__name__:
             return {}
         sites = len(self.run.sites or ())
@@ -202,9 +202,9 @@ ENTRY_BYTES = 64  # bytes of an entry: a request's hash and the hash of its lett
 
 
 class Requests:
-    """Hashes of a run's requests, letters and masked replies, in a file of the site; `run`: the run's `Gate.key`.
+    """File with hashes of a run's requests, letters and masked replies, to refuse other ones after a restart.
 
-    With increasing rounds between, a label's masks are never on two different replies, whatever starts again.
+    Since rounds increase, too, no restart puts a label's masks on two different replies. `run`: the run's `Gate.key`.
     """
 
     def __init__(self, folder: Path, run: str) -> None:

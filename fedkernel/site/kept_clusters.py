@@ -21,7 +21,7 @@ EQUAL_FIELDS = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate"
 
 @dataclass(frozen=True)
 class OwnClusters:
-    """Store of a site's cluster labels in this run, and reader of an earlier run's; `who`: its name in texts."""
+    """Storage of a site's cluster labels, and access to those of an earlier run. `who`: the site's name in texts."""
 
     folder: Path
     job: Job
@@ -60,7 +60,7 @@ class OwnClusters:
         return labels
 
     def _check(self, run: str) -> RunSpec:
-        """Return the run of that id, before this one in the study; RefusedError unless they may be compared."""
+        """Return the study's earlier run with this id. Raises RefusedError unless the two runs may be compared."""
         runs = self.job.runs if self.job.study is None else self.job.study.runs
         for earlier in runs[: runs.index(self.run)]:
             same = all(getattr(earlier, name) == getattr(self.run, name) for name in EQUAL_FIELDS)

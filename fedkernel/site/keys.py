@@ -15,14 +15,14 @@ from fedkernel.wire import HASH_BYTES, RunSpec
 
 
 class OwnKeys(NamedTuple):
-    """Keys from a node's configuration: for id hashes, of its identity, and pins; None or empty: not configured."""
+    """Keys in a node's configuration: for id hashes, the identity's, and pinned ones. None or empty: not configured."""
 
     ids: bytes
     identity: KeyPair | None
     pins: Mapping[str, str]
 
     def pins_in(self, run: RunSpec) -> dict[int, str]:
-        """Return the pinned fingerprints of a run's clients by client number; pins name sites or numbers."""
+        """Return pinned fingerprints by a run's client numbers. The pins themselves name sites or client numbers."""
         numbers = {name: number for number, name in enumerate(run.sites or ())}
         return {
             numbers.get(peer, int(peer) if peer.isdecimal() else -1): pin
@@ -32,7 +32,7 @@ class OwnKeys(NamedTuple):
 
 
 def read_key(path: str) -> bytes:
-    """Read the key for id hashes that sites share; InputError if it is missing or shorter than 16 bytes."""
+    """Read the key for id hashes that sites share. Raises InputError if it is missing or shorter than 16 bytes."""
     with file_errors(path, "a file with the sites' key"):
         key = read_secret(Path(path).expanduser()).strip()
     if len(key) < HASH_BYTES:
@@ -41,7 +41,7 @@ def read_key(path: str) -> bytes:
 
 
 def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
-    """Read the keys in a node's configuration, see `site_of_job`; InputError if a file is missing."""
+    """Read the keys in a node's configuration (`site_of_job`). Raises InputError if a file is missing."""
     key = read_key(str(node["id-key"])) if "id-key" in node else b""
     identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
     return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
@@ -61,7 +61,7 @@ def check_own_pin(keys: OwnKeys, name: str) -> None:
 
 
 def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> RunKeyFile | None:
-    """Return the encrypted store of a run's letter keys in the node's folder; None: not configured."""
+    """Return the encrypted store of a run's letter keys in the node's folder, or None if not configured."""
     if not flag(node, "keep-letter-keys"):
         return None
     sealing_key = derive_key(secret, "kept keys") + (identity.private if identity else b"")
@@ -73,7 +73,7 @@ SIZE = 32  # bytes of the secret
 
 
 def own_secret(folder: Path) -> bytes:
-    """Return the secret in a site's folder, created if missing; InputError if not of 32 bytes."""
+    """Return the secret in a site's folder, created if missing. Raises InputError unless it has 32 bytes."""
     path = folder / NAME
     if not path.exists():
         ensure_writable_folder(folder, 0o700)

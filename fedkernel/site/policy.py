@@ -60,7 +60,7 @@ class TableRules(_Table):
 
 
 class KernelRules(_Table):
-    """Allowed widths of a kernel type, least and most; None: any, also the default, 1 / number of columns."""
+    """Least and greatest allowed `gamma` of a kernel type. None: any, also the default, 1 / number of columns."""
 
     gamma: tuple[float, float] | None = None
 
@@ -126,7 +126,7 @@ class StudyRules(_Table):
                 yield f"n_components = {number}, but must be at most {self.n_components}"
 
     def kernel_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
-        """Yield an error text for each forbidden kernel, and if `settled` for each width left open."""
+        """Yield an error text for each forbidden kernel and, if `settled`, for each kernel whose width is left open."""
         for kernel in _kernels_of(fields) if self.kernels is not None else ():
             rules, gamma = (self.kernels or {}).get(str(kernel["type"])), kernel.get("gamma")
             if rules is None:
@@ -164,7 +164,7 @@ class Limits(_Table):
 
 
 class TotalLimits(Limits):
-    """Limits on all runs together that the site's folder (``out``) knows of, whatever files they read.
+    """Limits on all runs together that are recorded in the site's folder (``out``), whatever files they read.
 
     `share`: numbers sent to all readers, each reply's per entry of the table it is about. A changed file counts on,
     since most of its rows may be the old ones; a repeated start counts again, new rows by their own entries. None:
@@ -180,7 +180,7 @@ class TotalLimits(Limits):
         return FULL_RUNS * table_share if self.share is None else self.share
 
     def epsilon_fault(self, run: str, own: float, total: float) -> str:
-        """Return the error text if a run's epsilon (0: no noise) makes the total too large; else nothing."""
+        """Return the error text if a run's `own` epsilon (0: no noise) or the total is not allowed, else nothing."""
         if self.epsilon is None:
             text = f"run {run!r} has epsilon = {own:g}, which hides little, but must have at most {MOST_EPSILON:g}"
             return text if own > MOST_EPSILON else ""
@@ -192,7 +192,7 @@ class TotalLimits(Limits):
 
 
 class RunLimits(Limits):
-    """Limits on each run; `memory`: bytes beyond the process's size (needs /proc); None: half of the machine's."""
+    """Limits on each run. `memory`: bytes beyond the process's size (needs /proc). None: half of the machine's."""
 
     memory: Annotated[int, Field(ge=defaults.LEAST_MEMORY)] | None = None
 
@@ -205,7 +205,7 @@ class RunLimits(Limits):
 
 
 class RequestLimits(_Table):
-    """Limits no coordinator can raise: bytes of a request or reply, and wall-clock seconds of the answer."""
+    """Limits on each request, which no coordinator can raise: bytes of a request or reply, and wall-clock seconds."""
 
     bytes: Annotated[int, Field(ge=defaults.LEAST_MESSAGE, le=defaults.MOST_MESSAGE)] = defaults.USUAL_MESSAGE
     seconds: Annotated[float, Field(gt=0)] = defaults.USUAL_SECONDS
@@ -271,7 +271,7 @@ class Policy(_Table):
             raise RefusedError("study.n_components", f"{text} (study.n_components)")
 
     def rules_of(self, reply: str) -> MessageRules:
-        """Return the policy's rules for a type of reply; RefusedError if it may never leave."""
+        """Return the policy's rules for a type of reply. Raises RefusedError if the type may not leave."""
         if reply in NEEDS_OWN_RULE and reply not in (self.messages or {}):
             rule = f"messages.{reply}"
             text = f"{reply}: {NEEDS_OWN_RULE[reply]}, need a table [{rule}] in the site's policy ({rule})"
@@ -286,7 +286,7 @@ class Policy(_Table):
         return rules
 
     def check_reply(self, size: ReplySize, times: int) -> str:
-        """Return the rule that allows a reply, the `times`-th of its type; RefusedError if a rule forbids it."""
+        """Return the rule that allows the `times`-th reply of a type. Raises RefusedError if a rule forbids it."""
         kind = size.reply
         rules, where = self.rules_of(kind), f"messages.{kind}"
         if rules.only_summed and not size.summed:

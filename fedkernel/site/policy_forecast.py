@@ -1,4 +1,4 @@
-"""Prediction of a site's verdicts on a study, from its plan, its forecast and the table's size."""
+"""Prediction of a policy's verdicts on a study, from the study's plans and forecasts and the table's size."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ def foreseen(
     *,
     left: Totals | None = None,
 ) -> Iterator[Verdict]:
-    """Predict the verdicts of the rules on amounts; `shape`: of all sites' tables; `left`: by earlier runs."""
+    """Predict the verdicts of rules on amounts, if each site's table has a `shape`. `left`: totals of earlier runs."""
     least = policy.table.min_rows
     if shape is not None and shape[0] < least:
         yield Verdict("table.min_rows", f"the table has {shape[0]} rows, but must have at least {least}", False)
@@ -51,7 +51,7 @@ def foreseen(
 
 
 class ReplyBounds(NamedTuple):
-    """Upper bounds on a run's replies of one type: their number, and the floats and largest last axis of each."""
+    """Upper bounds on a run's replies of one type: their number, and the floats and columns (last axis) of each."""
 
     times: int
     floats: int | None
@@ -92,7 +92,7 @@ def _known(run: RunSpec, shape: tuple[int, int] | None) -> dict[str, int]:
 def _size(
     planned: protocol.PlannedRequest, kind: type[protocol.Request[Any]] | None, known: dict[str, int]
 ) -> tuple[int | None, int | None]:
-    """Return upper bounds on floats and columns of a planned request's reply; None: unbounded."""
+    """Return upper bounds on the floats and columns of a planned request's reply. None: there is no bound."""
     if kind is None:
         return None, None
     for field, array in kind.shapes().items():
@@ -112,7 +112,7 @@ def _size(
 
 
 def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers) -> Iterator[Verdict]:
-    """Yield verdicts on each type of reply: its largest size against the policy's limits on single replies."""
+    """Yield verdicts on the largest size of each type of reply, by the policy's limits on single replies."""
     for run in study.runs if policy.messages is not None else ():
         any_shape = reply_bounds(run, answers(run), (1, 1))
         for reply, size in reply_bounds(run, answers(run), shape).items():
@@ -134,9 +134,9 @@ def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers:
 
 
 class _Amount(NamedTuple):
-    """Floats that leave a site, or these per table entry: bounds and forecast; None: unknown.
+    """Bounds and forecast of the floats that leave a site, in all or per table entry.
 
-    `is_bound`: the forecast is an upper bound.
+    None: unknown. `is_bound`: the forecast is an upper bound.
     """
 
     least: float | None
@@ -154,7 +154,7 @@ class _Amount(NamedTuple):
         return _Amount(least, most, likely, self.is_bound)
 
     def fits(self, limit: float) -> bool | None:
-        """Return whether the amount keeps to a limit; None: unknown, for example if a run may end early."""
+        """Return whether the amount keeps to a limit, or None if unknown, for example as a run may end early."""
         if self.most is not None and self.most <= limit:
             return True
         return None if self.likely is None or self.likely <= limit or self.is_bound else False
@@ -170,7 +170,7 @@ class _Amount(NamedTuple):
 
 
 def _by_amount(amounts: Mapping[str, _Amount]) -> dict[str, _Amount]:
-    """Return the amounts by name of the runs that share them, such as ``run 'a' (and 2 more)``."""
+    """Group runs with equal amounts, and return each amount by a name such as ``run 'a' (and 2 more)``."""
     runs: dict[_Amount, list[str]] = {}
     for run, amount in amounts.items():
         runs.setdefault(amount, []).append(run)
@@ -178,7 +178,7 @@ def _by_amount(amounts: Mapping[str, _Amount]) -> dict[str, _Amount]:
 
 
 def _floats(run: RunSpec, shape: TableShape, answers: Kinds, forecasts: Forecasts) -> _Amount:
-    """Return the floats that leave a site in a run: bounds by its plan, mean over sites by its forecast."""
+    """Estimate the floats that leave a site in a run. The plan gives a bound, the forecast a mean over all sites."""
     sizes = reply_bounds(run, answers, shape).values()
     bounds = [None if size.floats is None else size.times * size.floats for size in sizes]
     most = None if run.plan is None or None in bounds else sum(filter(None, bounds))
@@ -226,7 +226,7 @@ def table_shares(
     *,
     left: float = 0.0,
 ) -> Iterator[Verdict]:
-    """Yield verdicts on the floats per table entry of each run, and of all with those that `left` before.
+    """Yield verdicts on the floats per table entry, of each run and of all. `left`: those of earlier runs.
 
     Equal runs share a verdict. A run that needs more by `Guards.table_share` raises the default limit on all.
     """
@@ -253,7 +253,7 @@ def table_shares(
 def needed_share(
     policy: Policy, study: Study, shape: TableShape, answers: Answers, forecasts: Forecasts
 ) -> float | None:
-    """Return the `Guards.table_share` that a study needs by its forecasts; None: the policy's is enough."""
+    """Return the `Guards.table_share` that a study's forecasts need, or None if the policy's is enough."""
     if shape is None:
         return None
     shares = (_floats(run, shape, answers(run), forecasts).per(math.prod(shape)) for run in study.runs)

@@ -20,7 +20,7 @@ OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "peers-without-p
 
 
 def read_policy(path: str | Path) -> Policy:
-    """Read a site's policy from a TOML file; InputError, in one sentence, if it is invalid."""
+    """Read a site's policy from a TOML file. Raises InputError, in one sentence, if it is invalid."""
     path = Path(path).expanduser()
     with file_errors(path, "a site's policy, a TOML file such as `fedkernel policy init` writes"):
         return _parsed(path, path.read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ def flag(node: Mapping[str, Any], name: str) -> bool:
 
 
 def own_policy(node: Mapping[str, Any]) -> Policy:
-    """Return a node's policy, from its file or its `OPTIONS`; InputError if both are given."""
+    """Return a node's policy, from a file or from the node's `OPTIONS`. Raises InputError if both are given."""
     if "policy" not in node:
         pairs = node.get("allow")
         return Policy(

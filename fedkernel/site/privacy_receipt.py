@@ -1,4 +1,4 @@
-"""Receipt of a run's departures from a site, signed by the site's identity, for people outside the site.
+"""Receipt of the replies that left a site in a run, signed by the site's identity, for people outside.
 
 It follows from the outbox at any time. It reveals numbers and sizes of replies and refusals, which the coordinator
 knows, and totals of all runs, which tell how much left for others. It has no hash of the table, since guesses of a row
@@ -41,7 +41,7 @@ class SpentPrivacy(pydantic.BaseModel, extra="allow", frozen=True):
 
 
 class PrivacyReceipt(pydantic.BaseModel, extra="forbid", frozen=True):
-    """Receipt of a run, over all its starts, at the `site`; `study`: SHA-256 of the approved one.
+    """Receipt of a run at the `site`, over all starts of the run. `study`: SHA-256 of the approved study.
 
     - `left`: by type of reply, and number of sites in whose sum masks hide it (1: it can be read alone), the number of
       replies and their `floats`, `letters` and `rows` as in `Departure`. `refused`: number of refused requests.
@@ -71,22 +71,22 @@ class PrivacyReceipt(pydantic.BaseModel, extra="forbid", frozen=True):
 
     @property
     def signer(self) -> str:
-        """Public key of the signature, 64 hexadecimal digits; empty if there is none, or a wrong one."""
+        """Public key of the signature, 64 hexadecimal digits, or empty if the signature is missing or wrong."""
         return signer_of(self.signature, self.signed)
 
     @property
     def sites(self) -> set[int]:
-        """Numbers of sites in `left`, but for replies that a policy of masked sums exempts."""
+        """Numbers of sites per sum in `left`, except for reply types that a policy of masked sums exempts."""
         return {sites for reply, by_sites in self.left.items() if reply not in EXEMPT for sites in by_sites}
 
 
 def read_receipts(paths: Iterable[Path]) -> list[PrivacyReceipt]:
-    """Read receipts, whose signatures are not checked; InputError at the first that is none."""
+    """Read receipts without checking signatures. Raises InputError at the first file that is no receipt."""
     return [read_json(PrivacyReceipt, path.read_text("utf-8", "replace"), str(path), InputError) for path in paths]
 
 
 def write_receipts(out: Path, site: str, identity: KeyPair | None) -> list[Path]:
-    """Write a receipt for each run of each study in an outbox into its folder's `RECEIPTS`, and return the paths."""
+    """Write a receipt for each run and study in a folder's outbox, and return the paths, which are in `RECEIPTS`."""
     runs: dict[tuple[str, str], list[tuple[Departure, str]]] = {}
     for line, sha256 in departures_of(out):
         if line.standing.run.begun:
@@ -112,9 +112,9 @@ def write_receipts(out: Path, site: str, identity: KeyPair | None) -> list[Path]
 
 
 def _spent(lines: Sequence[Departure], epsilon_in_all: float) -> dict[str, Any] | None:
-    """Return the privacy of a run with these lines; None if it began without noise.
+    """Return the privacy spent in a run with these outbox lines, or None if a start was without noise.
 
-    Of no study, each of its starts may be another run with the same id, and counts as in ``limits.total.epsilon``.
+    Without a study, each of its starts may be another run with the same id, and counts as in ``limits.total.epsilon``.
     """
     starts = [line.standing.privacy for line in lines if line.reply == Introduction.__name__]
     own = [start for start in (starts[-1:] if lines[0].study else starts) if start is not None]
@@ -125,7 +125,7 @@ def _spent(lines: Sequence[Departure], epsilon_in_all: float) -> dict[str, Any] 
 
 
 def described(receipts: Sequence[PrivacyReceipt]) -> str:
-    """Return the sum of one site's receipts as a text; epsilons and deltas add up (basic composition)."""
+    """Summarise one site's receipts in a text. Epsilons and deltas add up (basic composition)."""
     masked = "other replies than" if any(1 in it.sites for it in receipts) else "only"
     share, in_all = sum(it.table_share for it in receipts), max(it.share_in_all for it in receipts)
     spent = [it.privacy for it in receipts if it.privacy is not None]
@@ -139,7 +139,7 @@ def described(receipts: Sequence[PrivacyReceipt]) -> str:
 
 
 def faults_of(receipts: Sequence[PrivacyReceipt], keys: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each contradiction in receipts; `keys`: of sites by name, see `KeyPair.listed`."""
+    """Return a sentence for each contradiction in receipts. `keys`: each site's `KeyPair.listed` by name."""
     faults = []
     for it in receipts:
         who, signer, key = f"{it.site}, run {it.run}", it.signer, keys.get(it.site, "")[-64:]

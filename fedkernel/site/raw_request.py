@@ -17,7 +17,7 @@ RENEWED_ARRAYS = ("letters", "identities", "ephemerals")
 
 
 class RawRequest(NamedTuple):
-    """Request before it is decoded: `name`, its class, and `run` and `round` are as the sender claims.
+    """Request before it is decoded. `name` (its class), `run` and `round` are as the sender claims.
 
     `fields`: its parameters as JSON values; empty if unreadable. `text`: the parameters as received. `sha256`: hash of
     request and client class, parameters, and arrays except `RENEWED_ARRAYS`.

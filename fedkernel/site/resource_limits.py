@@ -27,14 +27,14 @@ _limits_in_force: list[int] = []
 
 
 def memory_limit(configured: int | None) -> int | None:
-    """Return a request's memory limit in bytes, by default `USUAL_MEMORY`; None: this system allows no limit."""
+    """Return a request's memory limit in bytes, by default `USUAL_MEMORY`, or None where none can be set."""
     usual = USUAL_MEMORY if PROC.exists() and USUAL_MEMORY >= LEAST_MEMORY else None
     return usual if configured is None else configured
 
 
 @contextmanager
 def memory_within(most: int | None) -> Iterator[None]:
-    """Limit this process to `most` bytes beyond its present size (None: no limit); RefusedError if it needs more."""
+    """Limit this process to `most` bytes beyond its present size (None: any). Raises RefusedError if it needs more."""
     if most is None:
         yield
         return
@@ -66,7 +66,7 @@ class _TooLong(BaseException):  # an Exception could be caught by a client's cod
 
 
 class _TimeLimits:
-    """Watchdog thread, asleep until the earliest limit, that raises `_TooLong` in threads that exceed theirs."""
+    """Watchdog thread that raises `_TooLong` in threads beyond their time limits. It sleeps until the earliest one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # entered in one bytecode step; an interrupt comes between two
@@ -76,7 +76,7 @@ class _TimeLimits:
         self._process = 0
 
     def begin(self, thread: int, seconds: float) -> None:
-        """Limit a thread to some seconds; later it is interrupted every `REPEAT_SECONDS`."""
+        """Limit a thread to some seconds. After these it is interrupted every `REPEAT_SECONDS`."""
         with self._lock:
             if self._process != os.getpid():  # a forked process has no watch thread
                 self._process, self._wakes = os.getpid(), math.inf
@@ -112,7 +112,7 @@ _time_limits = _TimeLimits()
 
 
 def within_seconds(most: float | None, act: Callable[[], T]) -> T:
-    """Call a function with a wall-clock limit in seconds (None: no limit); RefusedError if it took longer.
+    """Call a function with a wall-clock limit in seconds (None: no limit). Raises RefusedError if it took longer.
 
     The thread is interrupted once it runs Python code again, not within a single product or decomposition.
     """

@@ -44,7 +44,7 @@ def write_results(path: Path, outputs: dict[str, AnyArray], sheet: Path | None =
 
 
 def _set_aside(files: Sequence[Path], key: str) -> None:
-    """Move a run's files into the folder `EARLIER`, under new names, unless the first is of this run (`key`)."""
+    """Move files into the folder `EARLIER` under new names, unless the first one belongs to the run `key`."""
     present = [path for path in files if path.exists()]
     with suppress(FileNotFoundError, InputError, KeyError), open_npz(files[0]) as file:
         if str(file[RUN]) == key:
@@ -71,7 +71,7 @@ class RunRows:
     def of(
         cls, order: int, positions: Positions | None, ids: Sequence[str], sha256: str, used: Positions | None = None
     ) -> "RunRows":
-        """Build from positions (None: all) among the file's usable rows, whose positions are `used` and ids `ids`."""
+        """Build from positions (None: all) among a file's usable rows. `used`, `ids`: those rows' positions and ids."""
         places = np.arange(len(ids)) if positions is None else positions
         return cls(order, places if used is None else used[places], np.array(ids)[places], sha256)
 
@@ -83,7 +83,7 @@ class RunRows:
 
     @classmethod
     def load(cls, folder: Path, run: str) -> "RunRows":
-        """Read the stored rows of a run; InputError if there are none."""
+        """Read the stored rows of a run. Raises InputError if there are none."""
         path = _rows_path(folder, run)
         try:
             with open_npz(path) as file:
@@ -105,7 +105,7 @@ class RunRows:
 
 
 def table_at_start(folder: Path, run: str, beginning: str, now: str) -> str:
-    """Return the table's fingerprint at a run's start, and store the present one, `now`, at a new start.
+    """Return the table's fingerprint at a run's start. A new start stores `now`, the present fingerprint.
 
     A process that is restarted within a run gets all requests again, from the same start; the stored fingerprint
     detects a table that changed meanwhile. `beginning`: the coordinator's id of the start; empty: always a new one.
@@ -120,7 +120,7 @@ def table_at_start(folder: Path, run: str, beginning: str, now: str) -> str:
 
 
 def stored_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
-    """Return an earlier run's preparation of a site's table, if any; InputError unless made by `prepare`."""
+    """Return an earlier run's preparation of a site's table, if any. Raises InputError unless made by `prepare`."""
     path, preparation = folder / f"{run}.npz", None
     with suppress(FileNotFoundError), open_npz(path) as file:
         if "preparation" in file:
@@ -136,7 +136,7 @@ def stored_preparation(folder: Path, run: str, prepare: Prepare | None) -> Prepa
 
 
 def kept_noise(folder: Path, run: str, name: str, draw: Callable[[], Noise]) -> Noise:
-    """Return the noise kept under a name in a site's folder, or draw and keep it; `run`: its `Gate.key`.
+    """Return the noise stored under a name in a site's folder, or draw and store it. `run`: the run's `Gate.key`.
 
     A repeated request then gets the same reply: another draw would give it away.
     """

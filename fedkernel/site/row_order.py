@@ -17,7 +17,7 @@ from fedkernel.wire import HASH_BYTES, Hashes, are_hashes, as_keys, hash_ids
 
 
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
-    """Return the common rows' positions (n,) in a site's table; ProtocolError unless all are its own, sorted, once."""
+    """Return common rows' positions (n,) in a table. Raises ProtocolError if one is missing, repeated or unsorted."""
     if not are_hashes(common) or not len(common):
         raise ProtocolError(
             f"the hashes of the common rows have shape {common.shape} and type {common.dtype}, but must have "
@@ -33,7 +33,7 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
 
 
 def row_hashes(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
-    """Return hashes (n, 16) of the ids, or else positions, of a run's rows (None: all), equal in every run."""
+    """Hash the ids, or without ids the positions, of a run's rows (None: all). Returns (n, 16), equal in every run."""
     names = [str(row) for row in range(rows)] if ids is None else ids
     chosen = range(rows) if positions is None else positions.tolist()
     return hash_ids([names[row] for row in chosen], key, "", 0)
@@ -47,7 +47,7 @@ VALUES_APART = "other values in {} rows", "other values in {} rows", "values"
 def check_rows_apart(
     folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: tuple[str, str, str] = ROWS_APART
 ) -> int:
-    """Return the smallest number of rows, added and removed, between a run and another; 0 if there are none.
+    """Return the smallest number of rows added and removed between a run and another, or 0 if none differs.
 
     Raises ShareableError if a run's rows differ from an earlier run's in some, but fewer than `least`. Differences over
     more than two runs are not checked. `rows` (n, 16): from `row_hashes` or `fedkernel.site.row_order.row_contents`.
@@ -102,7 +102,7 @@ def _hash(content: bytes, secret: bytes) -> bytes:
 
 
 def _rows(X: Table) -> Iterator[bytes]:
-    """Yield the bytes of each row of a numeric table; of sparse rows, column indices and entries."""
+    """Yield the bytes of each row of a numeric table. Those of sparse rows are column indices and entries."""
     for block in blocks_of(X):
         if isinstance(block, np.ndarray):
             yield from _numbers(block)

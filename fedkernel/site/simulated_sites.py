@@ -36,7 +36,7 @@ from fedkernel.wire import Job, RunSpec, simulated_keys
 
 @lru_cache(maxsize=1)
 def _loaded(data: DataSpec) -> Dataset:
-    """Load a data set, cached for all seeds that divide it."""
+    """Load a data set, cached for all runs that partition it."""
     return load(data)
 
 
@@ -102,7 +102,7 @@ def _opened(file: str, version: Version) -> OpenedTables:
 
 
 def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
-    """Import the kernels and the client class of a simulated run; return the client by class name."""
+    """Import the kernels and the client class of a simulated run, and return the client by class name."""
     import_kernels(run.parameters)
     if run.pair is None:
         kind: type[KernelClient] = load_class(run.strategy, object, "pairs", "strategy").client

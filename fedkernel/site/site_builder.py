@@ -56,7 +56,7 @@ def _read_job(text: str) -> Job:
 
 @lru_cache(maxsize=8)
 def _run_of(text: str, run_id: str) -> tuple[RunSpec, str, str]:
-    """Return a run of a job, its study's hash (empty: no study), and the hash of both, which identifies it."""
+    """Return a job's run, the study's hash (empty: no study), and a hash of both that identifies the run."""
     job = _read_job(text)
     run, study = job.run(run_id), "" if job.study is None else job.study.sha256
     if job.study is not None:
@@ -95,7 +95,7 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
 
 
 def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
-    """Build the site of a node for a run of the job: its own or simulated data, and its settings.
+    """Build a node's `Site` for a run of the job, with own or simulated data and the node's settings.
 
     Settings come from the node's configuration only, never from a job. They are named like the options of ``fedkernel
     join``, which explains them, with commas between several names. Beyond these:
@@ -216,7 +216,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
 
 def _mask_keys(site: Site, run: RunSpec, key: str, *, pinned: bool) -> Callable[[str], MaskKeys] | None:
-    """Return a site's keys for a run's masks; None: the run has none.
+    """Return a function that gives a site's keys for a run's masks, or None if the run has no masks.
 
     `pinned`: only pins vouch for other sites' keys, and not the study's approval. Raises ShareableError or
     ProtocolError if the site lacks a key, or another's has no pin.
@@ -239,7 +239,7 @@ def _mask_keys(site: Site, run: RunSpec, key: str, *, pinned: bool) -> Callable[
 
 
 def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:
-    """Return a site that projects new rows by an earlier run's rows of its table, both in that run's preparation."""
+    """Return a site with an earlier run's rows and the new rows to project, both prepared as in that run."""
     out, sha256, what = Path(str(node["out"])).expanduser(), data_files.sha256_of(node), str(node["data"])
     noted, preparation = RunRows.load(out, project.of), stored_preparation(out, project.of, run.prepare)
     noted.check_for(project, sha256, what)
@@ -257,7 +257,7 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
 def _check_apart(  # noqa: PLR0917 - the last two are arguments of `Site.check_rows_apart`
     own: SiteData | OwnRaw, key: bytes, secret: bytes, folder: Path, least: int, positions: Positions | None, note: bool
 ) -> int:
-    """Return the smallest difference in contents to another run, as `check_rows_apart`; 0 without a limit.
+    """Apply `check_rows_apart` to a run's ids and contents, and return the latter's result (0 without a limit).
 
     A run with noise has none: noise hides the difference, which a refusal would show.
     """
@@ -279,7 +279,7 @@ def _details_logged(who: str, what: str) -> Iterator[None]:
 
 
 def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
-    """Import the client and kernel classes that an operator allows; return the clients by class name, which differ."""
+    """Import the clients and kernels that an operator allows, and return the clients by their unique class names."""
     clients: dict[str, type[KernelClient]] = {}
     for name in filter(None, (name.strip() for name in listed)):
         kind = load_class(name, object, "kernels" if name in short_names("kernels") else "clients", "allow")

@@ -41,7 +41,7 @@ class SiteCall:
 
     @property
     def seed(self) -> int:
-        """Seed of the run; RefusedError if the request has a different one than the approved or drawn seed."""
+        """Seed of the run. Raises RefusedError if the request's seed is not the approved or drawn one."""
         seed, gate = int(self.config["seed"]), self.site.gate
         if gate is None:
             return seed
@@ -52,7 +52,7 @@ class SiteCall:
         return seed
 
     def share(self) -> str:
-        """Return the site's share of the run's joint seed; ShareableError if the run has none."""
+        """Return the site's share of the run's joint seed. Raises ShareableError if the run has none."""
         if (gate := self.site.gate) is None or not gate.run.joint_seed:
             raise ShareableError(f"run {self.run!r} has no joint seed, so {self.site.display_name} has no share of it")
         return gate.share
@@ -67,7 +67,7 @@ class SiteCall:
 
     @property
     def kind(self) -> type[KernelClient]:
-        """Client class that answers the message; ShareableError if the site does not allow it."""
+        """Client class that answers the message. Raises ShareableError if the site does not allow it."""
         site, pair = self.site, str(self.config["pair"])
         if isinstance(site.X, TableToPrepare) and pair == PrepareClient.__name__:
             return PrepareClient
@@ -124,7 +124,7 @@ class SiteCall:
         return client
 
     def masked(self, reply: Summed, request: Request[Any], requests: str) -> tuple[wire.MaskedSum, int]:
-        """Return a summed reply under masks, perhaps with noise, and the number of sites in their sum.
+        """Return a summed reply under masks, perhaps with noise, and the number of sites whose masks cancel.
 
         Masks are bound to the requests so far, if all sites got these. RefusedError if they did not, and the policy
         wants nothing but masked sums, or the run has noise, whose size follows from the request.
@@ -147,7 +147,7 @@ class SiteCall:
         return Privacy(**json.loads(str(text))) if (text := self.config.get("privacy")) else None
 
     def noise(self, reply: Summed, request: Request[Any], label: str, sites: int) -> Noise | None:
-        """Return the site's noise on a summed reply; None: the run has none."""
+        """Return the site's noise on a summed reply, or None if the run has no noise."""
         if (privacy := self.privacy) is None:
             return None
         arrays, bounds = reply.arrays(), request.sensitivity(privacy.radius)
@@ -182,7 +182,7 @@ class SiteCall:
 
 
 def own_table_entries(site: Site, client: KernelClient) -> int | None:
-    """Return the number of table entries that replies describe, if not those of the client's `X`; else None."""
+    """Return the number of table entries that replies describe, or None if it is that of the client's `X`."""
     if site.projects and client.new is not None:
         return int(math.prod(client.new.shape))
     if isinstance(site.X, TableToPrepare):  # its prepared form has a column per level

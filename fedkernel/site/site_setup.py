@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def logged(error: Exception) -> str:
-    """Log a client's error with its traceback; return the text for the coordinator: type and log code."""
+    """Log a client's error with its traceback, and return a text for the coordinator with type and log code."""
     return log_under_code("the client failed", f"{type(error).__name__} on the site", error)
 
 
@@ -111,7 +111,7 @@ class Site:
             )
 
     def labels_at(self, positions: Positions | None) -> AnyArray | None:
-        """Return the labels of the usable rows at these positions; None: of all usable rows."""
+        """Return the labels of the usable rows at these positions (None: of all usable rows)."""
         y = self.labels()
         if y is not None and isinstance(self.X, TableToPrepare) and self.X.kept is not None:
             y = y[self.X.kept]

@@ -1,4 +1,4 @@
-"""Check of a study before it starts, by each policy rule that its description decides."""
+"""Check of a study before it starts, by each policy rule that needs only the study's description."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ from fedkernel.wire import UNASKED_BY, RunSpec, Study
 
 
 class Verdict(NamedTuple):
-    """Verdict of one policy rule on a study; `allowed` None: only the run itself can decide."""
+    """Verdict of one policy rule on a study. `allowed` is None if only the run itself can decide."""
 
     rule: str
     text: str
@@ -126,7 +126,7 @@ _FAULTS: dict[str, Callable[[Policy, RunSpec], Iterator[str]]] = {
 
 
 def _meanings(policy: Policy, study: Study) -> dict[str, str]:
-    """Return each rule's sentence on a study that keeps to it."""
+    """Return by rule the verdict's text on a study that keeps to the rule."""
     rules, epsilon = policy.study, policy.limits.total.epsilon
     replies = {planned.reply for run in study.runs for step in run.plan or () for planned in step.requests}
     others = ", ".join(sorted((policy.messages or {}).keys() - replies - {"*"}))

@@ -91,7 +91,7 @@ class ComponentsEstimator(KernelEstimator):
         return float(r2_score(X, self.inverse_transform(self.transform(X)), multioutput="variance_weighted"))
 
     def _keep_training(self, X: FloatArray, Z: FloatArray | None, width: int, *, linear: bool) -> None:
-        """Keep rows X (n, d), evenly spaced if many, for pre-images, and any coordinates Z (n, k) at hand."""
+        """Keep rows X (n, d), and coordinates Z (n, k) if known, for pre-images. Many rows are thinned out evenly."""
         if not self.alpha > 0:
             raise InputError(f"alpha = {self.alpha!r}, but must be above 0")
         step = -(-len(X) // SAMPLE_ROWS)
@@ -100,7 +100,7 @@ class ComponentsEstimator(KernelEstimator):
 
     @cached_property
     def _preimages(self) -> tuple[Landmarks, FloatArray]:
-        """Ridge regression of the kept rows on their coordinates, and the rows' means; costs more than many a fit."""
+        """Ridge regression of the kept rows on their coordinates, and the rows' means. May cost more than a fit."""
         X, Z, linear = self._training
         Z = self._coordinates(X) if Z is None else Z
         kernel = Linear() if linear else numerics.with_width(RBF(), Z)
@@ -112,7 +112,7 @@ class ComponentsEstimator(KernelEstimator):
         return Landmarks(kernel, centers, R @ weights), means
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a file or a copy: the regression, not the rows that it is found from."""
+        """Return the state for a file or a copy, with the fitted regression in place of the rows."""
         state = dict(super().__getstate__())
         if state.pop("_training", None):
             state["_preimages"] = self._preimages
@@ -125,11 +125,11 @@ class ClustersEstimator(ClusterMixin, KernelEstimator):  # type: ignore[misc]
     cluster_centers_: FloatArray
 
     def predict(self, X: Any) -> IntArray:
-        """Return the number of the nearest centre of rows X (n, d), (n,)."""
+        """Return the numbers (n,) of the centres nearest to rows X (n, d)."""
         return numerics.assign(self._coordinates(self._rows(X)), self.cluster_centers_)[0]
 
     def transform(self, X: Any) -> FloatArray:
-        """Return the distances in feature space of rows X (n, d) to the centres, (n, k)."""
+        """Return the distances (n, k) in feature space of rows X (n, d) to the centres."""
         return np.asarray(cdist(self._coordinates(self._rows(X)), self.cluster_centers_))
 
     def score(self, X: Any, y: Any = None) -> float:

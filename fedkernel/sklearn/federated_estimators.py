@@ -1,4 +1,4 @@
-"""Federations of simulated sites as estimators: rows or columns of a table are dealt to sites, and a pair runs."""
+"""Estimators that deal a table's rows or columns to simulated sites, and run a federated method there."""
 
 import dataclasses
 import inspect
@@ -15,7 +15,7 @@ from fedkernel.strategy import KernelStrategy
 
 
 class _FederatedEstimator(KernelEstimator):
-    """Base of federations: division of the table among sites, strategy, run, and rows' coordinates."""
+    """Base of federated estimators: division of a table among sites, choice of a strategy, run, and coordinates."""
 
     method: Any
     sites: Any
@@ -47,7 +47,7 @@ class _FederatedEstimator(KernelEstimator):
         return load_function("auto", "advice", "method")(cohort, divided, self.goal, number, kernel)
 
     def _find_strategy(self, sites: Any, shape: tuple[int, ...]) -> KernelStrategy[Any]:
-        """Return the strategy of the parameter `method`, with the estimator's number and kernel, if given."""
+        """Return the strategy of `method`, with the estimator's kernel and n_components or n_clusters, if given."""
         kernel = None if self.kernel is None and self.gamma is None else self._kernel()
         strategy, number = self.method, getattr(self, f"n_{self.goal}")
         if isinstance(strategy, str) and strategy == "auto":
@@ -72,7 +72,7 @@ class _FederatedEstimator(KernelEstimator):
         return dataclasses.replace(strategy, **changed)  # type: ignore[type-var]
 
     def _run(self, X: Any, sites: Any) -> FloatArray:
-        """Run the strategy on the rows X (n, d), and return them, checked."""
+        """Run the strategy on rows X (n, d), and return the checked rows."""
         rows, sites = self._rows(X, ensure_min_samples=2), self.sites if sites is None else sites
         self.strategy_ = self._find_strategy(sites, rows.shape)
         self.positions_ = self._positions(sites, rows.shape, self.strategy_.partition)
@@ -91,7 +91,7 @@ class _FederatedEstimator(KernelEstimator):
         return [X[:, own] if vertical else X[own] for own in self.positions_]
 
     def _gathered(self, name: str) -> AnyArray:
-        """Return an output of all sites whose rows are divided, in the order of the input."""
+        """Return an output of all sites for divided rows, in the input's row order."""
         outputs = [self.result_.outputs[client][name] for client in range(len(self.positions_))]
         return np.asarray(np.concatenate(outputs)[np.argsort(np.concatenate(self.positions_))])
 
@@ -159,7 +159,7 @@ class FederatedKernelPCA(_FederatedEstimator, ComponentsEstimator):
         self.kernel, self.gamma, self.alpha, self.random_state = kernel, gamma, alpha, random_state
 
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> Self:
-        """Fit the components of rows X (n, d); `sites` is as the parameter, and takes its place."""
+        """Fit the components of rows X (n, d). `sites`, if given, replaces the parameter of that name."""
         rows, model = self._run(X, sites), self.result_.model
         self.eigenvalues_ = model.eigenvalues_
         self._keep_training(rows, Z := self.embedding_, Z.shape[1], linear=isinstance(model.kernel, Linear))
@@ -216,7 +216,7 @@ class FederatedKernelKMeans(_FederatedEstimator, ClustersEstimator):
         self.kernel, self.gamma, self.random_state = kernel, gamma, random_state
 
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> Self:
-        """Fit the clusters of rows X (n, d); `sites` is as the parameter, and takes its place."""
+        """Fit the clusters of rows X (n, d). `sites`, if given, replaces the parameter of that name."""
         self._run(X, sites)
         model = self.result_.model
         if isinstance(model, KernelKMeans):

@@ -20,13 +20,13 @@ DIMENSIONS_PER_CLUSTER = 5  # most
 
 
 class _LandmarkEstimator(base.KernelEstimator):
-    """Base of both: the landmarks, and sums over blocks of rows."""
+    """Base of the landmark estimators, with the landmarks and sums over blocks of rows."""
 
     n_landmarks: int | None
     model_: LandmarkPCA | KernelKMeans
 
     def _span(self, X: FloatArray, wanted: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        """Return the span's coordinates, a sample, and products (r, r) and means (r,) of all rows' coordinates."""
+        """Return the landmarks' span, a sample of rows, and products (r, r) and means (r,) of all rows' coordinates."""
         number = max(LANDMARKS, wanted) if self.n_landmarks is None else self.n_landmarks
         base.check_count("n_landmarks", number)
         most = max(base.SAMPLE_ROWS, number)

@@ -146,9 +146,9 @@ class Evaluable(Generic[M]):
         return {}
 
     def judge_alone(self, models: Sequence[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Compute metrics of the sites' own models, one per site: their means, and the worst error."""
+        """Compute metrics of the sites' own models, one per site, as means over the sites and the worst error."""
         return mean_over_clients([self.judge(Result(model), shards, reference) for model in models])
 
     def judge_steps(self, result: Result[M], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Compute named errors after each iteration, if model or sites' outputs hold the estimates."""
+        """Compute errors after each iteration, by name, if the model or the sites' outputs hold the estimates."""
         return {}

@@ -72,7 +72,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of the protocol's pending round, none after the last; round 1 begins a new run."""
+        """Return the messages of the protocol's pending round, or none after the last. Round 1 begins a new run."""
         if server_round == 1:
             execution, settled = begin(self, grid, RunSettings.from_config(config))
             training = execution.start_protocol(settled.protocol(execution.run))
@@ -83,7 +83,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Pass replies to the protocol; return the finished model's arrays and round's costs; None after the end."""
+        """Pass replies to the protocol. Return the finished model's arrays and round's costs, or None after the end."""
         training = self._rounds.training
         if training.done:
             return None, None

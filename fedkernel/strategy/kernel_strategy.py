@@ -142,7 +142,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         return aligned_arrays(shards, self.partition, id_=id)
 
     def as_run(self, result: Result[M]) -> Self:
-        """Return the strategy with the numeric kernel widths that this result's run computed for its rules."""
+        """Return the strategy with its rule-based kernel widths replaced by those that the result's run computed."""
         return with_settled_widths(self, result.history)
 
     plan_of_run, forecast_of_run, noise_of_run = phases.plan_of_run, phases.forecast_of_run, phases.noise_of_run
@@ -259,7 +259,7 @@ def _table_share_findings(ledger: Ledger, members: Sequence[Member]) -> list[str
 
 
 def _unmasked_findings(client: type[KernelClient], ledger: Ledger) -> list[str]:
-    """Return a finding if other numbers than masked sums left the sites of a run with these."""
+    """Return a finding if numbers other than masked sums left the sites in a run with masked sums."""
     replies = {request.__name__: request.reply_type for request in client.answers}
     alone = {name: reply.__name__ for name, reply in replies.items() if not issubclass(reply, Summed)}
     entries = [entry for entry in ledger.entries if entry.floats_up and entry.phase in alone]
@@ -282,7 +282,7 @@ def _resume_findings(journal: Journal | None) -> list[str]:
 
 
 def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
-    """Build a strategy from its name or address and parameters, kernels included; `what`: its name in errors."""
+    """Build a strategy from its name or address and its parameters, kernels included. `what`: its name in errors."""
     kind: type[KernelStrategy[Any]] = load_class(name, KernelStrategy, "pairs", what)
     import_kernels(parameters)
     return kind(**parameters)

@@ -15,7 +15,7 @@ from fedkernel.strategy.evaluation import Evaluable
 
 @dataclass(frozen=True)
 class Tags:
-    """Declared properties of a strategy's results; a test fails both if one is wrongly set and wrongly unset.
+    """Declared properties of a strategy's results. A test fails if one is set and does not hold, or holds unset.
 
     A class declares, as its attribute ``tags``, the properties of its default settings after its iterations have
     converged. A test of other settings replaces some: ``check_pair(strategy, shards,
@@ -94,19 +94,19 @@ class Method(Evaluable[M], ABC, Generic[M]):
         """Return the method's generator of rounds, whose result is the model."""
 
     def evaluation(self, run: Run, model: M) -> Protocol[dict[str, float]] | None:
-        """Return a protocol that measures the model on the clients, perhaps as `Measures`; None: no measure."""
+        """Return a protocol that measures the model on the clients, perhaps as `Measures`, or None."""
         return None
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
-        """Return the forecast costs of a run with these clients, without `evaluation`; None: unknown."""
+        """Return the forecast costs of a run with these clients, without `evaluation`, or None if they are unknown."""
         return None
 
     def plan(self, clients: int, seed: int) -> Plan | None:
-        """Return the planned requests of a run to each client, without `evaluation`; None: sites cannot check any."""
+        """Return a run's planned requests to each client, without `evaluation`. None: sites cannot check requests."""
         return None
 
     def noise_finding(self, cohort: Sequence[Member], privacy: Privacy) -> str:
-        """Return a sentence on the expected loss by noise on a run's sums; empty: unknown."""
+        """Return a sentence on the loss to expect from noise on a run's sums, or an empty text if unknown."""
         return ""
 
     def evaluation_plan(self) -> Plan:
@@ -118,15 +118,15 @@ class Method(Evaluable[M], ABC, Generic[M]):
         raise InputError(f"{type(self).__name__} cannot compare its results with those of run {earlier!r}")
 
     def comparison_plan(self, earlier: str) -> Plan:
-        """Return the planned requests of `comparison`; empty: there is no such protocol."""
+        """Return the planned requests of `comparison`, empty without such a protocol."""
         return ()
 
     def projection(self, run: Run, model: M, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Return a protocol for the coordinates (n_new, k) of new rows; `to_sites`: clients get them, too."""
+        """Return a protocol for the coordinates (n_new, k) of new rows. `to_sites`: clients get these, too."""
         raise InputError(f"{type(self).__name__} cannot project new rows whose columns are divided among sites")
 
     def projection_plan(self, *, to_sites: bool) -> Plan | None:
-        """Return the planned requests of `projection`; None: there is no such protocol."""
+        """Return the planned requests of `projection`, or None without such a protocol."""
         return None
 
     def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
@@ -156,7 +156,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def set_params(self, **params: Any) -> Self:
-        """Change hyper-parameters in place, checked, for scikit-learn's clones only; not on a dictionary's key."""
+        """Change hyper-parameters in place, with checks, for scikit-learn's clones. Never change a dictionary's key."""
         for name, value in type(self)(**self.get_params() | params).get_params().items():
             object.__setattr__(self, name, value)
         return self

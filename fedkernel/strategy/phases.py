@@ -39,7 +39,7 @@ WIDTH_FIGURE = "gamma"  # name in the history of a rule's computed kernel width;
 def begin(
     method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None, *, evaluate: bool = False
 ) -> tuple[Execution, MethodT]:
-    """Begin a run by steps 1 to 4; return its execution, and the method with numeric widths.
+    """Begin a run by this module's steps 1 to 4; return its execution, and the method with numeric widths.
 
     `evaluate`: whether step 6 follows, whose rounds are then part of the forecast that progress shows. Raises
     ProtocolError if clients are missing, fail or contradict each other. Raises InputError if their tables do not fit
@@ -91,7 +91,7 @@ def join_sites(
 
 
 def settled_privacy(method: Method[Any], privacy: Privacy | None) -> Privacy | None:
-    """Return a run's privacy with the number of its sums; InputError if a reply can have no noise."""
+    """Return a run's privacy with the number of noisy sums filled in. InputError: a reply can have no noise."""
     if privacy is None or privacy.releases:
         return privacy
     if kernels := ruled_kernels(method):
@@ -103,7 +103,7 @@ def settled_privacy(method: Method[Any], privacy: Privacy | None) -> Privacy | N
 def noise_of_run(
     method: Method[Any], cohort: Sequence[Member], privacy: Privacy, prepare: Prepare | None = None
 ) -> str:
-    """Return the sentence on the expected loss by noise, on tables as they are once prepared; empty: unknown."""
+    """Return a sentence on the loss to expect from noise on prepared tables, or an empty text if unknown."""
     if prepare is not None:
         cohort = preparing_forecast(prepare, method.partition, cohort)[1]
     return method.noise_finding(cohort, privacy)
@@ -121,7 +121,7 @@ def _log_begin(method: Method[Any], members: Sequence[Member], settings: RunSett
 
 
 def _check_cohort(method: Method[Any], members: Sequence[Member]) -> None:
-    """Raise InputError if tables do not fit each other; the cause is the minority that differs."""
+    """Raise InputError if tables do not fit each other. The error blames the minority of sites that differ."""
     try:
         method.check_cohort(members)
     except InputError as error:

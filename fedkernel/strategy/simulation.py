@@ -45,7 +45,7 @@ def simulated_sites(
     share_rows: bool,
     serialised: bool = False,
 ) -> Iterator[tuple[Grid, Outputs]]:
-    """Yield a grid of simulated sites with these tables, and their outputs; `serialised`: as between machines."""
+    """Yield a grid of simulated sites with these tables, and the sites' outputs. `serialised`: as between machines."""
     outputs: Outputs = {number: {} for number in range(len(tables))}
 
     def site(number: int) -> Site:

@@ -1,4 +1,4 @@
-"""All properties of a pair in order, as one function or as pytest's cases."""
+"""Check of all properties of a strategy-client pair, as one function or as pytest cases."""
 
 import functools
 import logging

@@ -14,7 +14,7 @@ ABOUT = 1.6  # largest factor by which a forecast of kind "about" may be wrong
 
 
 def a_generator_serves_one_draw(pair: Pair) -> None:
-    """Check that a client draws the random numbers of a purpose once in a run, or in one request (`Tags.repeated`)."""
+    """Check that a client draws a purpose's random numbers once in a run. `Tags.repeated`: in one class of request."""
     for (client, purpose), requests in pair.recording.purposes.items():
         holds = len(requests) == 1 or (purpose in pair.tags.repeated and len(set(requests)) == 1)
         text = f"client {client} takes the same random numbers, rng({purpose!r}), in {len(requests)} requests"
@@ -24,7 +24,7 @@ def a_generator_serves_one_draw(pair: Pair) -> None:
 
 
 def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
-    """Check that requests with drawn answers are ``seeded``, or a coordinator could choose their seed."""
+    """Check that requests are ``seeded`` if answers use random numbers. Else a coordinator could choose their seed."""
     answers = (*pair.strategy.client.answers, *WidthClient.answers)
     seeded = {request.__name__: request.seeded for request in answers}
     for (client, purpose), requests in pair.recording.purposes.items():
@@ -35,7 +35,7 @@ def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
 
 
 def history_and_ledger_agree(pair: Pair) -> None:
-    """Check that the history's rounds add up to the ledger's totals, and their seconds to the run's at most."""
+    """Check that the history's rounds add up to the ledger's totals. Their seconds must not exceed the run's."""
     check, result = "history_and_ledger_agree", pair.recording.result
     for name in ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up"):
         added, total = sum(row[name] for row in result.history), getattr(result.ledger, name)

@@ -45,7 +45,7 @@ class Recording:
     purposes: Mapping[tuple[int, str], Sequence[str]]
 
     def outside(self, plan: Plan) -> str:
-        """Describe the first recorded request that a plan does not contain; empty: it contains all."""
+        """Describe the first recorded request that a plan does not contain, or return an empty text."""
         for client, exchanges in self.exchanges.items():
             place = PlanPosition()
             for request in (exchange.request for exchange in exchanges):
@@ -95,7 +95,7 @@ class Pair:
         rows: npt.NDArray[np.intp] | None = None,
         **settings: Any,
     ) -> Result[Any]:
-        """Run the strategy on tables whose clients (`order`) or rows (`rows`) are permuted, with matching labels."""
+        """Run the strategy on permuted tables, with matching labels. `order`: of the clients. `rows`: of the rows."""
         y = self.y
         if y is not None and order is not None:
             y = [y[number] for number in order]
@@ -133,7 +133,7 @@ class Pair:
         return record_run(self)
 
     def outcome(self, result: Result[Any], order: Sequence[int] | None = None) -> list[FloatArray]:
-        """Return a run's components (`Tags.components`) as orthonormal bases; client c held table ``order[c]``.
+        """Return a run's components (`Tags.components`) as orthonormal bases. Client c held table ``order[c]`` there.
 
         Bases (N, k): one, or one per vertical client that keeps its own; without components the model's arrays.
         """
@@ -156,7 +156,7 @@ class Pair:
         return parts if self.axis == 1 else [np.vstack(parts)]
 
     def error(self, result: Result[Any], order: Sequence[int] | None = None, rows: Any = None) -> float:
-        """Return the distance of a run's result to the recorded one; `rows`: permutation of the rows in this run."""
+        """Return the distance of a run's result from the recorded one. `rows`: permutation of the rows in this run."""
         before, after = self.outcome(self.recording.result), self.outcome(result, order)
         if self.tags.components is not None and rows is not None:
             before = [basis[rows] for basis in before]
@@ -190,7 +190,7 @@ class Pair:
             self.fail(check, f"{what} {_changes(error)} only, but tags.{tag} = False")
 
     def require_same_or_drawn(self, check: str, what: str, error: float, tag: str | None = None) -> None:
-        """Raise AssertionError unless two results are equal or, with drawn rows, differ by `Tags.draws` at most."""
+        """Raise AssertionError unless results are equal. With drawn rows they must differ, by up to `Tags.draws`."""
         draws, promised = self.tags.draws, f"tags.{tag} = True and " if tag else ""
         if draws and not OTHER < error <= draws:
             self.fail(check, f"{what} {_changes(error)}, but {promised}tags.draws = {draws:g} says up to that")

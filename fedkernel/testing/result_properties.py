@@ -132,7 +132,7 @@ def what_is_saved_is_loaded(pair: Pair) -> None:
 
 
 def bad_input_is_one_sentence(pair: Pair) -> None:
-    """Check that invalid tables and settings raise an `InputError` of one line; late NaN also a `ProtocolError`."""
+    """Check that invalid tables and settings raise an `InputError` of one line. NaN may raise a `ProtocolError`."""
     holed = [pair.tables[0].copy(), *pair.tables[1:]]
     holed[0][0, 0] = np.nan
     uneven = [np.delete(pair.tables[0], 0, axis=1 - pair.axis), *pair.tables[1:]]
@@ -202,7 +202,7 @@ def _distance(pair: Pair, metrics: Mapping[str, float], check: str) -> float:
 
 
 def _judged_alone(pair: Pair, model: Any, reference: Any) -> float:
-    """Return the error metric of one site's model, from `judge_alone` if it has the metric, else `judge`."""
+    """Return the error metric of one site's model, from `judge_alone` if that returns it, else from `judge`."""
     name = pair.tags.error
     figures = pair.strategy.judge_alone([model], pair.tables, reference)
     return figures[name] if name in figures else pair.strategy.judge(Result(model), pair.tables, reference)[name]

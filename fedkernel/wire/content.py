@@ -19,14 +19,14 @@ RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRec
 
 
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
-    """Return the Flower content of a message, with the scalars of `header`, which may set the arrays' precision."""
+    """Return the Flower content of a message. `header`: more scalars, which may set the arrays' precision."""
     header = header or {}
     arrays, scalars = encode(message, wire_of(header))
     return flower_internals.content_of(arrays, {**header, **scalars})
 
 
 def identity_of(scalars: Mapping[str, object]) -> str:
-    """Return the type, version, array names, scalars and salt of a message, from its scalars, as JSON."""
+    """Return a message's type, version, array names, fields and salt, taken from its scalars, as JSON."""
     names = ("message", "version", "arrays", "fields", "salt")
     return json.dumps([scalars.get(name) for name in names], default=repr)
 
@@ -41,7 +41,7 @@ def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
 
 
 def content_digest(content: RecordDict, without: Collection[str] = ()) -> str:
-    """Return the SHA-256 of all records in a message's content, without the scalars of some names."""
+    """Return the SHA-256 of all records in a message's content, except the scalars named in `without`."""
     sha256 = hashlib.sha256()
     for name, record in sorted(content.items()):
         if isinstance(record, ArrayRecord):
@@ -56,7 +56,7 @@ def content_digest(content: RecordDict, without: Collection[str] = ()) -> str:
 
 
 def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
-    """Return the array and scalar records of a message's content; ProtocolError unless there are just these two."""
+    """Return the array and scalar records of a message's content. Raises ProtocolError unless it has just these."""
     records = dict(content.items())
     for name, kind in RECORDS.items():
         if name not in records:
@@ -74,7 +74,7 @@ HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int
 
 
 def header_of(message: FlowerMessage) -> dict[str, Any]:
-    """Return all scalars of a request; ProtocolError if one of `HEADER` is missing or has a wrong type."""
+    """Return all scalars of a request. Raises ProtocolError if one of `HEADER` is missing or has a wrong type."""
     if not message.has_content():
         raise ProtocolError("the request is empty")
     try:
@@ -98,7 +98,7 @@ def answer_hash(content: RecordDict) -> str:
 def from_content(
     kind: type[MessageT], content: RecordDict, wire: Precision = "float64", *, noisy: bool = False
 ) -> MessageT:
-    """Rebuild and validate a message of a class from its content; ProtocolError, one sentence, on the first fault."""
+    """Rebuild and validate a message from its content. Raises ProtocolError, in one sentence, for the first fault."""
     try:
         arrays, scalars = records_of(content)
     except ProtocolError as error:
@@ -114,7 +114,7 @@ KINDS, ANSWERS = "kinds", "answers"
 
 
 def bundle_requests(requests: Sequence[tuple[str, RecordDict]]) -> RecordDict:
-    """Bundle requests in one message content: each record is named by its request's number and own name."""
+    """Bundle requests in one message content. Each record is named by its request's number and its own name."""
     content = RecordDict({KINDS: ConfigRecord({KINDS: [kind for kind, _ in requests]})})
     for number, (_, request) in enumerate(requests):
         for name, record in request.items():
@@ -123,7 +123,7 @@ def bundle_requests(requests: Sequence[tuple[str, RecordDict]]) -> RecordDict:
 
 
 def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
-    """Yield the type and content of each bundled request; ProtocolError if the content is no bundle."""
+    """Yield the type and content of each bundled request. Raises ProtocolError if the content is no bundle."""
     kinds = content.config_records.get(KINDS, ConfigRecord()).get(KINDS)
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
         raise ProtocolError("the bundle of repeated requests has no list of request types")
@@ -143,7 +143,7 @@ def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
 def answer_bundle(
     app: Callable[[FlowerMessage, Context], FlowerMessage], message: FlowerMessage, context: Context
 ) -> FlowerMessage:
-    """Answer a bundle's requests in order; return each `answer_hash` or the first error; ProtocolError if no bundle."""
+    """Answer a bundle by its replies' hashes in order, or the first error. Raises ProtocolError if it is no bundle."""
     answers = list[str]()
     for kind, request in _requests_in(message.content if message.has_content() else RecordDict()):
         reply = app(flower_internals.with_type_and_content(message, kind, request), context)

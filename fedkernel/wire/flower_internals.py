@@ -84,7 +84,7 @@ def stamp(message: Message) -> str:
 
 
 def with_type_and_content(message: Message, kind: str, content: RecordDict) -> Message:
-    """Return a copy of a message with another type and content; ProtocolError if the type is unknown."""
+    """Return a copy of a message with another type and content. Raises ProtocolError if the type is unknown."""
     metadata = copy.copy(message.metadata)
     try:
         metadata.message_type = kind
@@ -181,7 +181,7 @@ def _value(proto: Any) -> Any:
 
 
 def from_bytes(data: bytes | bytearray) -> Message:
-    """Rebuild a message from untrusted `to_bytes`; ProtocolError unless it is one with content or error."""
+    """Rebuild a message from untrusted bytes. Raises ProtocolError unless it is one with content or an error."""
     check_overhead(data)
     try:
         proto = MessageProto.FromString(data)
@@ -198,7 +198,7 @@ def from_bytes(data: bytes | bytearray) -> Message:
 
 
 def mismatch(request: Message, reply: Message) -> str | None:
-    """Describe the first metadata field of a reply that does not match its request; None: all match."""
+    """Describe the first metadata field of a reply that does not match its request, or return None."""
     sent, answered = request.metadata, reply.metadata
     expected = {
         "src_node_id": sent.dst_node_id,
@@ -219,7 +219,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 class HeldArray(Array):
-    """Flower Array backed by a NumPy array, serialised on demand only; ValueError if it holds Python objects.
+    """Flower Array backed by a NumPy array and serialised on demand. Raises ValueError for Python objects.
 
     `values`: copied in memory `order` and made read-only, except an array over Python bytes, or a read-only one that
     owns its entries. `serialise_empty`: serialise an empty array, of shape (0,), instead.
@@ -309,7 +309,7 @@ def read_arrays(record: ArrayRecord, *, copy: bool = True) -> list[NDArray[Any]]
 
 
 def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> RecordDict:
-    """Return the content of arrays, serialised on demand, and scalars; an error for others or over 64 bits."""
+    """Build content of scalars and lazily serialised arrays. Raises TypeError for others, ValueError over 64 bits."""
     for name, value in scalars.items():
         if not isinstance(value, SCALARS):
             raise TypeError(f"{name} = {value!r}, but must be one of {', '.join(kind.__name__ for kind in SCALARS)}")
@@ -371,7 +371,7 @@ _short_beginning = lru_cache(maxsize=256)(_beginning)
 
 
 def _entries(array: Array) -> int:
-    """Return the bytes of an array's entries; for an array that is no `HeldArray`, header included."""
+    """Return the size of an array's entries in bytes, with the header unless the array is a `HeldArray`."""
     return array.serialised.nbytes if isinstance(array, HeldArray) else len(array.data)
 
 

@@ -162,7 +162,7 @@ class RunSpec(pydantic.BaseModel, extra="forbid", frozen=True):
 
     @pydantic.model_serializer(mode="wrap")
     def _without_defaults(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit labels, compare, wire and sums at their defaults, so that these fields change no older study's hash."""
+        """Omit newer fields, such as wire and sums, at their defaults, so that older studies keep their hashes."""
         table: dict[str, Any] = plain(self)
         defaults: dict[str, Any] = dict.fromkeys(["labels", "compare", "identities", "privacy"])
         defaults |= {"wire": "float64", "sums": "plain"}
@@ -175,7 +175,7 @@ class RunSpec(pydantic.BaseModel, extra="forbid", frozen=True):
 
     @property
     def prepares(self) -> Prepare | None:
-        """Preparation at the run's start; None: no preparation, or an earlier run's is reused."""
+        """Preparation at the run's start, or None if there is none or an earlier run's is reused."""
         return self.prepare if self.project is None else None
 
     @property
@@ -185,7 +185,7 @@ class RunSpec(pydantic.BaseModel, extra="forbid", frozen=True):
 
 
 class Study(pydantic.BaseModel, extra="forbid", frozen=True):
-    """An experiment's runs, for the sites' approval before the first request, and versions at the coordinator."""
+    """Runs of an experiment, for approval by sites before the first request, with the coordinator's versions."""
 
     name: str
     runs: Annotated[list[RunSpec], pydantic.FailFast()] = pydantic.Field(min_length=1)
@@ -274,7 +274,7 @@ class Job(pydantic.BaseModel, extra="forbid", frozen=True):
 
     @classmethod
     def from_json(cls, text: str) -> "Job":
-        """Read a job from its JSON; ShareableError, in one sentence, if it is invalid."""
+        """Read a job from its JSON. Raises ShareableError, in one sentence, if it is invalid."""
         return read_json(cls, text, "the job", ShareableError)
 
     @property
@@ -309,7 +309,7 @@ class Job(pydantic.BaseModel, extra="forbid", frozen=True):
         return {address.partition(":")[0].partition(".")[0] for address in addresses if ":" in address} - set(SOURCES)
 
     def run(self, run_id: str) -> RunSpec:
-        """Return the job's run with this id; ShareableError if there is none."""
+        """Return the job's run with this id. Raises ShareableError if there is none."""
         for run in self.runs:
             if run.id == run_id:
                 return run

@@ -63,7 +63,7 @@ Unsigned = npt.NDArray[np.uint64]
 
 
 class MaskedSum(Reply):
-    """Site's addend of a sum over all sites, under masks: 3 words for each float, 1 for each count.
+    """Masked addend of a site in a sum over all sites: 3 words for each float, 1 for each count.
 
     Reveals only its type and size to anyone but all other sites together; the sum of all sites' is that of the plain
     replies, rounded by 4e-25. `kind`: class of the plain reply. `sizes`: shapes of its arrays. `words`: of all floats,
@@ -88,7 +88,7 @@ class MaskedSum(Reply):
         return {**(known or {}), **own}
 
     def outline(self, kind: type[Any]) -> Summed:
-        """Return a plain reply of these shapes, without its numbers; ValueError if the words are not of such a one."""
+        """Return a plain reply of these shapes without its numbers. Raises ValueError if the words do not fit it."""
         shapes = kind.shapes()
         required = {name for name in shapes if kind.model_fields[name].is_required()}
         if self.kind != kind.__name__ or not required <= self.sizes.keys() <= shapes.keys():
@@ -138,10 +138,10 @@ class MaskKeys:
     def mask(
         self, reply: Summed, label: str, requests: bytes, noise: Mapping[str, FloatArray] | None = None
     ) -> MaskedSum:
-        """Return a reply under this site's masks; `requests`: digest of all requests that the sites have in common.
+        """Return a reply under this site's masks.
 
-        `noise`: is added to its arrays, exactly. Raises ShareableError if a number is too large for the fixed-point
-        form.
+        `requests`: digest of all requests so far, empty if sites got different ones. `noise`: is added, exactly.
+        Raises ShareableError if a number is too large for the fixed-point form.
         """
         kind, arrays, sites, own_noise = type(reply), reply.arrays(), len(self.public), noise or {}
         wide, whole = [np.empty((words_of(whole=False), 0), np.uint64)], list[Unsigned]()
@@ -173,7 +173,7 @@ class MaskKeys:
         )
 
     def _cipher(self, number: int, label: str, requests: bytes) -> Cipher[None]:
-        """Return the cipher that this site shares with another; ProtocolError if the other's key is no public key."""
+        """Return the cipher shared with another site. Raises ProtocolError if the other's key is no public key."""
         try:
             secret = _shared(self.own, self.public[number])
         except ValueError:
@@ -208,7 +208,7 @@ def mask_label(run: str, round_number: int, request: str) -> str:
 
 
 def sum_masked(kind: type[Any], replies: Sequence[MaskedSum], label: str) -> Summed:
-    """Return the sum of all sites' replies; ProtocolError if masks do not cancel, or if it breaks its class's rules."""
+    """Return the sum of all sites' replies. Raises ProtocolError if masks do not cancel or the sum is invalid."""
     first, sites = replies[0], len(replies)
     wide, total = first._numbers(kind)[False], np.zeros(first.words.shape, np.uint64)
     for reply in replies:

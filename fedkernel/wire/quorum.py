@@ -10,7 +10,7 @@ from fedkernel.ground import InputError
 
 
 def check_quorum(quorum: float | None) -> float | None:
-    """Return a valid quorum: None, a number of clients, or a fraction of them; InputError otherwise."""
+    """Return a valid quorum: None, a number of clients, or a fraction of them. Raises InputError for others."""
     if quorum is None:
         return None
     if isinstance(quorum, bool) or not (0 < quorum <= 1 or (1 < quorum < math.inf and quorum == int(quorum))):
@@ -52,7 +52,7 @@ class Losses:
     clients: int = 0
 
     def meaning(self, number: int, phase: str, *, summed: bool) -> str:
-        """Return the meaning of the result after a client is lost in a round; empty: the run fails."""
+        """Return the meaning of a result after a client is lost, or an empty text if the run fails."""
         if self.quorum is not None and phase in self.distribution_phases:
             return OF_ALL_TABLES
         if self.quorum is not None and self.first_round and number == 1 and not summed:
@@ -60,7 +60,7 @@ class Losses:
         return OF_PRESENT_REPLIES if self.any_round and not summed else ""
 
     def fault(self, number: int, phase: str, left: int, *, summed: bool) -> str | None:
-        """Return why a run with `left` clients must fail, to end its error text; None: it continues."""
+        """Return the reason why a run with `left` clients must fail, for its error text, or None if it continues."""
         goes_on = self.meaning(number, phase, summed=summed)
         least = 1 if self.quorum is None else max(1, needed(self.quorum, self.clients))
         if goes_on and left >= least:

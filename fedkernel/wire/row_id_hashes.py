@@ -23,7 +23,7 @@ Hashes = npt.NDArray[np.uint8]
 
 
 def hash_ids(ids: Sequence[str], key: bytes, run: str, seed: int) -> Hashes:
-    """Return the keyed hashes of row ids in a run, of shape (n, 16); a repeated run has the same."""
+    """Return the keyed hashes (n, 16) of row ids in a run. A repeated run has the same hashes."""
     salt = hashlib.sha256(f"fedkernel, ids of run {run}, seed {seed}".encode()).digest()
     hashes = b"".join(hmac.digest(key, salt + row_id.encode(), "sha256")[:HASH_BYTES] for row_id in ids)
     return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)

@@ -25,7 +25,7 @@ def joint_seed(shares: Sequence[str]) -> int:
 
 
 def check_commitments(commitments: Any, sites: int, client: int, share: str) -> str:
-    """Check all sites' commitments, in client order, and that this site's matches its share; return their digest."""
+    """Return the digest of all commitments. Raises RefusedError unless there is one per site, and this site's fits."""
     if not _are_texts(commitments, sites) or commitments[client] != commitment(share):
         raise RefusedError(
             JOINT_SEED_RULE,
@@ -35,7 +35,7 @@ def check_commitments(commitments: Any, sites: int, client: int, share: str) -> 
 
 
 def check_shares(shares: Any, sites: int, digest: str) -> int:
-    """Compute the seed from all sites' shares; RefusedError unless the shares match the commitments' digest."""
+    """Compute the seed from all sites' shares. Raises RefusedError unless they match the commitments' digest."""
     if not _are_texts(shares, sites) or hashlib.sha256("".join(map(commitment, shares)).encode()).hexdigest() != digest:
         text = f"the shares of the seed do not match the sites' commitments ({JOINT_SEED_RULE})"
         raise RefusedError(JOINT_SEED_RULE, text)

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, InputError, Linear, Polynomial, ProtocolError
 from fedkernel.clients.admm_kpca import ADMMKPCAClient, ShareRows
-from fedkernel.ground.noise import system_normal
+from fedkernel.ground.noise import _normal, system_normal
 from fedkernel.models import NodeComponents, center_blocks, load_model
 from fedkernel.numerics import SubspaceEmbedding, normalised_gram
 from fedkernel.strategies import ADMMKPCA, admm_kpca
@@ -173,6 +173,8 @@ def test_noise_is_nobody_else_s_to_draw():
     noise = np.concatenate([system_normal((1000, 20)).ravel(), np.ravel(once) / 0.5])
     assert scipy.stats.kstest(noise, "norm").pvalue > 1e-4
     assert np.isfinite(noise).all()
+    highest, lowest = _normal(b"\xff" * 8 + bytes(8), (2,))
+    assert highest == -lowest < np.inf
 
 
 def test_the_paper_s_schedule():

@@ -49,7 +49,7 @@ class Column:
         return f"{self}, {row_numbers(rows[list(positions)].tolist())}"
 
     def quoted(self, positions: Sequence[int]) -> tuple[str, ...]:
-        """Return the first three of some cells, for display at the site."""
+        """Return up to three of the cells at these positions as text, for display at the site."""
         return tuple(str(self.cells[position]) for position in positions[:3])
 
 
@@ -68,7 +68,7 @@ class FileCheck:
 
 
 def check_file(file: SiteFile, min_rows: int) -> FileCheck:
-    """Check a site's data file for faults and oddities; without a fault `SiteFile.read` succeeds.
+    """Check a site's data file for faults and oddities. If none is a fault, `SiteFile.read` succeeds.
 
     `min_rows`: least rows for a site to answer. Raises InputError if the file cannot be read at all.
     """
@@ -107,14 +107,14 @@ def _column(cells: Cells, place: int, name: str) -> Column:
 
 
 def _has_units(columns: Sequence[Column]) -> bool:
-    """Return whether the first row alone has words in most columns of numbers, and in two at least."""
+    """Return whether most columns of numbers, and at least two, have a word in the first row only."""
     spelt = [column for column in columns if column.kind.name in ("number", "spelt")]
     units = [column for column in spelt if list(column.kind.odd.values()) == [[0]]]
     return len(units) > 1 and 2 * len(units) > len(spelt)
 
 
 def _id(cell: float | str | None) -> str:
-    """Return an id as text; "" for a missing one."""
+    """Return an id as text, or "" for a missing one."""
     if isinstance(cell, float):
         return "" if np.isnan(cell) else f"{cell:.0f}"
     return cell or ""
@@ -172,7 +172,7 @@ def _labels(file: SiteFile, names: list[str], cells: Cells) -> Iterator[Finding]
 
 
 def _cut_zeros(ids: Sequence[str], at: Callable[[Sequence[int]], str]) -> Iterator[Finding]:
-    """Find ids that lost leading zeros; running numbers are excluded, which do not reach far beyond the rows."""
+    """Find ids that lost leading zeros. If no zero is left, running numbers up to 10 times the rows do not count."""
     digits = [position for position, id_ in enumerate(ids) if id_.isdecimal()]
     if not digits or len(digits) < len(list(filter(None, ids))):
         return
@@ -252,7 +252,7 @@ def _numbers(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
 
 
 def _missing_code(x: FloatArray) -> float | None:
-    """Return the extreme number if it is a code for missing cells, such as -99 or 999."""
+    """Return the least or greatest number if it looks like a code for missing cells, such as -99 or 999."""
     values = np.unique(x)
     if len(values) < LEAST_DISTINCT:
         return None
@@ -262,9 +262,9 @@ def _missing_code(x: FloatArray) -> float | None:
 
 
 def _two_units(x: FloatArray) -> tuple[float, float] | None:
-    """Return threshold and ratio of medians if positive numbers fall into two separate groups.
+    """Return the threshold between two groups of positive numbers, and the ratio of their medians.
 
-    Each group is narrower than the gap between them, and has at least 3 numbers and one in 20 of all.
+    None unless each is narrower than the gap between them, and has at least 3 numbers and one in 20 of all.
     """
     if x.min() <= 0 or len(np.unique(x)) < LEAST_DISTINCT:
         return None

@@ -41,7 +41,7 @@ class Cells:
 
 
 def read_cells(file: SiteFile) -> Cells:
-    """Read all cells of a file; InputError only if it is missing, no file or empty."""
+    """Read all cells of a file. Raises InputError if it is empty or cannot be read at all."""
     path = Path(file.path).expanduser()
     suffix = path.suffix.lower()
     if suffix == ".csv":
@@ -107,7 +107,7 @@ def _names_below(row: int) -> Finding:
 
 
 def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form: CsvFormat, delimiter: str) -> Cells:
-    """Return the columns of text rows below the row of names; a sheet has no delimiter."""
+    """Convert rows of texts, the names first, to columns. `delimiter`: empty for a spreadsheet."""
     names, *below = records
     width = len(names)
     numbered = [(number, record or [""] * (width == 1)) for number, record in enumerate(below, form.header + 1)]

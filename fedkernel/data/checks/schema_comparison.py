@@ -46,7 +46,7 @@ def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
 
 
 def compare_with_prepare(check: FileCheck, prepare: Prepare) -> Iterator[Finding]:
-    """Yield the columns that seem to be in other units than the `scale` that a study states."""
+    """Yield a finding for each column that seems to be in another unit than the study's `scale`."""
     columns = {column.name: column for column in check.columns}
     for name, (center, unit) in prepare.by_column.get("scale", {}).items():
         x = columns[name].numbers if name in columns else np.empty(0)
@@ -60,7 +60,7 @@ def compare_with_prepare(check: FileCheck, prepare: Prepare) -> Iterator[Finding
 
 
 def _beyond(column: Wanted, ends: tuple[float, float]) -> bool:
-    """Return whether the range in a site's schema of a column exceeds given limits."""
+    """Return whether a column's range in a site's schema exceeds the given limits."""
     least, most = ends
     return (column.least is not None and column.least < least) or (column.most is not None and column.most > most)
 

@@ -72,13 +72,13 @@ class Column(pydantic.BaseModel):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Allowed least and greatest number; a measured range allows its own width more at either end."""
+        """Least and greatest number allowed. A measured range may be exceeded by its own width at either end."""
         least, most = self.range
         slack = most - least if self.measured else 0.0
         return least - slack, most + slack
 
     def draw(self, rows: int, rng: np.random.Generator) -> AnyArray:
-        """Draw uniform synthetic cells (rows,), from the range or, without one, from near [0, 1]."""
+        """Draw synthetic cells (rows,), uniform in the column's range. Without one, numbers are near [0, 1]."""
         if self.type == "text":
             return rng.choice(np.array(self.levels or ("a", "b")), rows)
         if self.type == "date":
@@ -90,7 +90,7 @@ class Column(pydantic.BaseModel):
 
 
 class Schema(pydantic.BaseModel):
-    """Agreed columns of all sites' tables, number of synthetic rows, and whether rows have ids, of a length."""
+    """Agreed columns of all sites' tables, the number of synthetic rows, and the presence and length of ids."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -106,7 +106,7 @@ class Schema(pydantic.BaseModel):
 
     @property
     def id(self) -> str | None:
-        """Name of the column of synthetic ids, distinct from all others; None without ids."""
+        """Name of the column of synthetic ids, unlike any other column's, or None without ids."""
         name = "id"
         while name in self.columns:
             name += "_"
@@ -137,7 +137,7 @@ REHEARSAL_ROWS = 200  # default number of synthetic rows
 
 
 def read_schema(path: Path) -> Schema:
-    """Read a schema file; InputError, with its name, if invalid."""
+    """Read a schema file. Raises InputError, with the file's name, if it is invalid."""
     with file_errors(path, "a schema, a TOML file such as `fedkernel check --schema` writes"):
         text = path.read_text(encoding="utf-8")
     try:

@@ -22,7 +22,7 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """Kind of a text column's cells; "spelt" are numbers, but some cannot be parsed.
+    """Kind of a text column's cells. "spelt" means numbers, some in a spelling that cannot be parsed.
 
     `numbers` (n,): NaN for a missing or other cell. `odd`: positions of the other cells, by their oddity.
     """
@@ -33,7 +33,7 @@ class ColumnKind:
 
 
 def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
-    """Return the kind of a text column, by the majority of its cells; None is a missing cell."""
+    """Return the kind of most cells of a text column. A missing cell is None."""
     numbers = np.full(len(cells), np.nan)
     odd: dict[str, list[int]] = {}
     number = _patterns(decimal)["number"]

@@ -1,4 +1,4 @@
-"""Check of a user's addresses, HOST:PORT."""
+"""Check of network addresses of the form HOST:PORT, as a user writes them."""
 
 import ipaddress
 
@@ -6,7 +6,7 @@ from fedkernel.ground import InputError
 
 
 def check_address(address: str, *, any_port: bool = False) -> str:
-    """Return a valid address; InputError otherwise. `any_port`: port 0, any free one, is valid for a listener."""
+    """Return an address if it is valid, else raise InputError. `any_port`: allow port 0, any free one of a listener."""
     host, colon, port = address.rpartition(":")
     if not (host and colon and port.isdecimal() and (0 if any_port else 1) <= int(port) < 1 << 16):
         raise InputError(f"address = {address!r}, but must be HOST:PORT, such as 127.0.0.1:8443")

@@ -37,7 +37,7 @@ _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.C
 
 @dataclass(frozen=True)
 class TLS:
-    """Certificate of a process, its key and its trusted authority, as PEM, with the common name and the folder."""
+    """Certificate, key and trusted authority of a process, as PEM. `name`: its common name. `folder`: the files'."""
 
     authority: bytes
     certificate: bytes
@@ -94,7 +94,7 @@ def make_certificates(
 def issue(
     folder: Path, name: str, key: ec.EllipticCurvePublicKey, hosts: Sequence[x509.GeneralName], days: float
 ) -> None:
-    """Write a certificate of the authority, for a server's hosts or a site, and record its serial number."""
+    """Write a certificate signed by the folder's authority, and record its serial number. `hosts`: of a server only."""
     authority, signer = own_authority(folder)
     usage, issuer = _ROLES[SERVER if name == SERVER else "site"], signer.public_key()
     certificate = (
@@ -129,7 +129,7 @@ def issued_serials(folder: Path, name: str) -> set[int]:
 
 
 def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
-    """Return the host names and addresses in a certificate; none in a site's."""
+    """Return the host names and addresses that a certificate is valid for. A site's certificate has none."""
     try:
         return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
@@ -178,7 +178,7 @@ def existing_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurve
 
 
 def own_certificate(path: Path, authority: x509.Certificate, verb: str) -> x509.Certificate:
-    """Read a certificate that this authority signed; InputError otherwise (`verb`: for the error text)."""
+    """Read a certificate; InputError unless this authority signed it. `verb`: the caller's action, for the error."""
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         certificate.verify_directly_issued_by(authority)

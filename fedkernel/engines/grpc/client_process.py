@@ -11,7 +11,7 @@ from fedkernel.site.client_app import client_app
 
 
 def main(address: str, folder: str, patience: str) -> None:
-    """Run the client named like the folder, with the certificate there unless the address is a Unix socket."""
+    """Run the client that has the folder's name. It uses the certificate there, except with a Unix socket."""
     tls = None if address.startswith("unix:") else read_tls(Path(folder), "site")
     with blas_threads(1):  # most runs' number, so that requests need not set and reset it
         Node(client_app({}, site_of_job), Path(folder).name, {}).serve(address, tls, float(patience))

@@ -1,4 +1,4 @@
-"""Connections without a call: limits on idle ones, and reports of failed TLS handshakes from gRPC's own output."""
+"""Limits on gRPC connections without a call, and reports of failed TLS handshakes from gRPC's own output."""
 
 import ipaddress
 import os
@@ -19,14 +19,14 @@ Peer = tuple[str, int]  # address and port of a connection's other end
 
 
 class IdleConnections:
-    """Idle connections to a port of this process, found among its open files: gRPC reports none before a call."""
+    """Idle connections to a port of this process. They are found among open files: gRPC reports none before a call."""
 
     def __init__(self, port: int):
         self._port = port
         self._known: dict[Peer, None] = {}  # in the order in which they were seen first
 
     def close_oldest(self, calling: Collection[str]) -> int:
-        """Close and count the oldest connections beyond `MOST_IDLE` without a call; `calling`: peers with one."""
+        """Close and count the oldest connections without a call, beyond `MOST_IDLE`. `calling`: peers with a call."""
         busy = set(map(_peer_of, calling))
         here = {peer: file for file in _open_files() if (peer := self._peer(file)) is not None and peer not in busy}
         self._known = dict.fromkeys([*(peer for peer in self._known if peer in here), *here])
@@ -91,7 +91,7 @@ _CAUSES = {
 
 @contextmanager
 def report_failed_handshakes(report: Callable[[str], object], pass_on: Callable[[str], object]) -> Iterator[None]:
-    """Report each failed TLS handshake to `report`, and other lines on descriptor 2 to `pass_on`.
+    """Pass each failed TLS handshake to `report`, and every other line on descriptor 2 (stderr) to `pass_on`.
 
     Lines may contain a stranger's text, such as the name by which it calls the server. Both functions may write to
     `sys.stderr` meanwhile, but not to descriptor 2, which is redirected. gRPC prints no failures with

@@ -92,7 +92,7 @@ def hand_out(
     limit: int = MAX_MESSAGE_BYTES,
     ready: Callable[[int], object] = lambda port: None,
 ) -> None:
-    """Send model files to all sites once they have joined; `job` only describes their runs."""
+    """Send model files to all sites once all have joined. `job`: describes the models' runs; it is not executed."""
     grid = StreamGrid(sites, job=_for_sites(job), patience=patience, limit=limit, files=list(files))
     with listening(grid, address, tls) as port:
         ready(port)
@@ -129,7 +129,7 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
 
 
 def _socket_fault(path: Path) -> str:
-    """Return why a Unix socket is impossible at a path; empty if it is possible."""
+    """Return the reason why no Unix socket can be bound at a path, or an empty text if one can."""
     if not hasattr(socket, "AF_UNIX"):
         return "this system has no Unix sockets"
     try:

@@ -1,4 +1,4 @@
-"""Defaults of the gRPC engine: waiting times, message size and lifetimes, also in the commands' help."""
+"""Default waiting times, message size and certificate lifetimes of the gRPC engine, shown in the commands' help."""
 
 from typing import Final
 

@@ -55,7 +55,7 @@ HEARTBEAT = b"\3"  # heartbeat frame, which the other end sends back; allowed be
 
 @dataclass(frozen=True)
 class Envelope:
-    """Serialised Flower message in parts, with its request's id; an empty id marks a file."""
+    """Serialised Flower message in parts, with the id of the request that it is or answers. A file's id is empty."""
 
     id: str
     parts: tuple[bytes | bytearray, ...]
@@ -88,7 +88,7 @@ class Welcome(pydantic.BaseModel, extra="forbid", frozen=True, strict=True):
 
 
 class Note(pydantic.BaseModel, extra="forbid", frozen=True, strict=True):
-    """Server's control message: welcome, name of the next message's file, or end of work (empty: success)."""
+    """Server's control message: a welcome, the name of a file that follows, or the end of work (empty: success)."""
 
     welcome: Welcome | None = None
     file: FileName | None = None
@@ -140,7 +140,7 @@ class FrameDecoder:
         self._left = 0
 
     def decode(self, frame: bytes) -> Envelope | Note | bytes | None:
-        """Decode a frame: the message that it completes, a note or `HEARTBEAT`; None if more follow; or FrameError."""
+        """Decode a frame to a note, `HEARTBEAT` or the message that it completes, else None. Raises FrameError."""
         if frame == HEARTBEAT:
             return HEARTBEAT
         kind, body = frame[:1], memoryview(frame)[1:]

@@ -1,4 +1,4 @@
-"""Site's process in the gRPC engine: joins the server under its name, keeps its memory, and answers requests."""
+"""Site's process in the gRPC engine. It joins the server by name, keeps the client's memory and answers requests."""
 
 import logging
 import math
@@ -118,7 +118,7 @@ class Node:
             raise EngineError(f"the server ended the work: {quoted(failure)}")
 
     def _connect_repeatedly(self, address: str, tls: TLS | None, patience: float) -> str:
-        """Connect repeatedly until the server ends the work; return its failure, empty after success."""
+        """Connect repeatedly until the server ends the work. Return the failure, or an empty text after success."""
         began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
         last_report = -math.inf
         own = None if tls is None else RenewedCertificate(tls, "site", self.report)
@@ -159,7 +159,7 @@ class Node:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _answer_stream(self, address: str, tls: TLS | None) -> str | None:
-        """Answer one stream's requests; return as `_connect_repeatedly`, or None if it ended without such a note."""
+        """Answer the requests of one stream. Return the work's failure, empty after success, or None if it goes on."""
         outbox = ReplyQueue()
         metadata = [(frames.NAME, self.name), (frames.INSTANCE, self.instance), (frames.TRANSPORT, str(frames.VERSION))]
         metadata.append((frames.POSITION, self._journal_position.text))
@@ -204,7 +204,7 @@ class Node:
         return None
 
     def _adopt_welcome(self, welcome: Welcome) -> None:
-        """Adopt the server's job and limits; the client's memory stays if it is of one of the job's runs."""
+        """Adopt the server's job and limits. The client's memory is kept if it belongs to one of the job's runs."""
         if self._context is None or welcome.job != self._job:
             self._queue_job(welcome.job)
             self._job = welcome.job
@@ -233,7 +233,7 @@ class Node:
         self._put(job)
 
     def _queue_request(self, request: Envelope, file: str) -> None:
-        """Queue a request; send a repeated request's reply again; store an announced file."""
+        """Queue a request, send the reply to a repeated one again, or store an announced file."""
         if file:
             self.store(file, b"".join(request.parts))
             return
@@ -248,7 +248,7 @@ class Node:
         self._put((request, self._context))
 
     def _put(self, task: Job | tuple[Envelope, Context]) -> None:
-        """Queue a request once the waiting ones fit into a message's limit, or a job once none waits.
+        """Queue a request once all waiting ones fit into a message's size limit; queue a job once none waits.
 
         Until then no frame is read: else a server that does not wait for replies would fill this process's memory.
         """
@@ -261,7 +261,7 @@ class Node:
             self._tasks.put(task)
 
     def _compute(self, outbox_lock: AbstractContextManager[Any] = nullcontext()) -> None:  # noqa: B008 - has no state
-        """Answer queued requests one by one, with `outbox_lock` held while the outbox is used; errors end `serve`."""
+        """Answer queued requests one by one; an error ends `serve`. `outbox_lock`: held while the outbox is used."""
         set_write_context(outbox_lock)
         try:
             while (task := self._tasks.get()) is not None:
@@ -352,7 +352,7 @@ def _request_name(message: Message) -> str:
 
 
 def _cause(details: str) -> str:
-    """Return the reason in gRPC's text on a failed connection: its end."""
+    """Return the reason of a failed connection, which is the end of gRPC's text on it."""
     return printable(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
 
 

@@ -1,4 +1,4 @@
-"""Renewal of expiring certificates by the authority, and their use by a running server or site.
+"""Renewal of expiring certificates by the authority, and use of the new ones by a running server or site.
 
 ``fedkernel certs DIR --renew-expiring DAYS`` rewrites ``DIR/NAME/tls.crt`` for each certificate that ends within so
 many days, with the same name, hosts, lifetime and key: only that file, which is no secret, must be copied to its owner.
@@ -74,7 +74,7 @@ def expiry_warning(tls: TLS) -> str:
 
 
 class RenewedCertificate:
-    """Current certificate of a process, read again whenever its files have changed; `report`: gets a sentence on it.
+    """Current certificate of a process, read again whenever its files change. `report`: gets a sentence on each change.
 
     Unusable files are read again until they are valid: copies in progress, files without read permission yet, or a
     certificate that is not valid yet by a late clock.
@@ -97,7 +97,7 @@ class RenewedCertificate:
         return tuple(states)
 
     def fresh(self) -> TLS | None:
-        """Return the certificate if it has changed; None if it has not, or if the new one is unusable."""
+        """Return the new certificate if it has changed and is usable, else None."""
         with self._lock:
             if (state := self._state_now()) == self._state:
                 return None
@@ -119,7 +119,7 @@ class RenewedCertificate:
             return tls
 
     def current(self) -> TLS:
-        """Return the present certificate; ExpiredError, reported once, if it has expired."""
+        """Return the present certificate. If it has expired, report that once and raise ExpiredError."""
         self.fresh()
         with self._lock:
             own = x509.load_pem_x509_certificate(self._tls.certificate)

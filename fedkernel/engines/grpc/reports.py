@@ -14,7 +14,7 @@ Report = Callable[[str], object]
 
 
 def ignore_print_errors(report: Report) -> Report:
-    """Wrap a print callback so that its errors, as of a closed terminal, are ignored."""
+    """Wrap a print callback so that its errors, such as those of a closed terminal, are ignored."""
 
     def report_safely(text: str) -> None:
         try:
@@ -26,7 +26,7 @@ def ignore_print_errors(report: Report) -> Report:
 
 
 class ReportRateLimit:
-    """Rate limit for reports of one kind, so that a hostile caller cannot fill the disk; `clock`: returns seconds."""
+    """Rate limit for reports of one kind, so that a hostile caller cannot fill the disk. `clock`: returns seconds."""
 
     MOST_AT_ONCE, SECONDS_EACH = 20, 10.0
 
@@ -35,7 +35,7 @@ class ReportRateLimit:
         self._left, self._suppressed = self.MOST_AT_ONCE, 0
 
     def suffix(self) -> str | None:
-        """Return the suffix of a report, with the number suppressed before it; None: suppress this one, too."""
+        """Return a report's suffix with the number of reports suppressed before it, or None to suppress this one."""
         gained = int((self._clock() - self._since) / self.SECONDS_EACH)
         self._left, self._since = min(self.MOST_AT_ONCE, self._left + gained), self._since + gained * self.SECONDS_EACH
         if self._left == 0:
@@ -53,7 +53,7 @@ CHECK_SECONDS = 1.0
 
 
 class ActivityReporter:
-    """Reporter of a process's current activity, if it lasts; `report` is called with a sentence."""
+    """Reporter of a process's activities that last long. `report`: called with a sentence, at growing intervals."""
 
     def __init__(self, report: Callable[[str], object]) -> None:
         self._report = report
@@ -62,7 +62,7 @@ class ActivityReporter:
         self._ended = threading.Event()
 
     def idle(self, activity: str) -> None:
-        """Set the activity that is reported outside `during` blocks; empty: none."""
+        """Set the activity that is reported outside `during` blocks. An empty text reports none."""
         if self._doing[0] in ("", self._idle):
             self._doing = activity, time.monotonic()
         self._idle = activity

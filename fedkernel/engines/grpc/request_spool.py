@@ -53,7 +53,7 @@ class Spool:
         return self._write(_RECORD.pack(before, self._place, size, len(head), envelope.id.encode()) + head)
 
     def places(self, last: int | None) -> dict[str, int]:
-        """Return the positions of a site's requests by id, oldest first; `last`: that of the latest."""
+        """Return the positions of a site's requests in the file by id, oldest first. `last`: that of the latest."""
         chain: list[tuple[str, int]] = []
         while last is not None:
             before, *_, identifier = self._record(last)

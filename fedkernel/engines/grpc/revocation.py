@@ -48,7 +48,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
 
 
 def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
-    """Return an authority's revoked serial numbers, none without a list; InputError if it is damaged or another's."""
+    """Return an authority's revoked serial numbers, none without a list. InputError: a damaged or foreign list."""
     try:
         revoked = x509.load_pem_x509_crl(path.read_bytes())
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
 
 
 class RevocationCheck:
-    """Check of certificates against the server folder's revocation list; InputError if that is not its authority's."""
+    """Check of certificates against a server folder's revocation list. InputError: a damaged or foreign list."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / REVOCATION_LIST

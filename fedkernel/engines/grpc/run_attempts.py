@@ -28,7 +28,7 @@ class RunRetries:
         self._set_aside: dict[str, str] = {}
 
     def carry_out(self, run: RunSpec, begin: Callable[[], object]) -> FailedRun | None:
-        """Execute a run by calling `begin`, and return its failure; None: success."""
+        """Execute a run by calling `begin`. Return the run's failure, or None if it succeeded."""
         if why := self._skip_reason(run):
             return FailedRun(run.id, NOT_RUN, f"it was skipped, since {why}")
         try:
@@ -44,7 +44,7 @@ class RunRetries:
         return None
 
     def _begin(self, begin: Callable[[], object]) -> None:
-        """Call `begin`, and again whenever unfit sites have come back."""
+        """Call `begin`, and call it again whenever sites that could not take part have come back."""
         while True:
             try:
                 begin()
@@ -56,7 +56,7 @@ class RunRetries:
                 return
 
     def _may_be_repaired(self, error: FedkernelError) -> bool:
-        """Return whether some sites, new in the job, may repair a failure of the joining that they had not before."""
+        """Return whether some sites may repair a failure to join. Both they and the error must be new."""
         names = self._grid.names_of(error.nodes)
         processes = {(name, self._grid.instances[name]) for name in names}
         as_before = any(self._unfit.get(name) == str(error) for name in names)
@@ -64,7 +64,7 @@ class RunRetries:
         return some and error.joining and error.mendable and not as_before and not processes & self._proven
 
     def _await_return(self, error: FedkernelError) -> None:
-        """Dismiss unfit sites with the reason, and wait until all are connected again; raise the error otherwise."""
+        """Dismiss the sites that caused an error, with its text, and wait until all are back. Else raise the error."""
         names = self._grid.names_of(error.nodes)
         text = f"{', '.join(names)} cannot take part: {error}; the others wait until this is repaired"
         self._report(text)
@@ -88,7 +88,7 @@ class RunRetries:
                 self._report(f"{name} is excluded from further runs, because {runs} failed by its fault")
 
     def _skip_reason(self, run: RunSpec) -> str:
-        """Return why a run must be skipped; empty: it can be tried."""
+        """Return the reason to skip a run, or an empty text if it can be tried."""
         if away := [name for name in self._grid.missing if name in self._unfit]:
             return f"site {away[0]!r} could not take part and has not come back: {self._unfit[away[0]]}"
         if lost := self._grid.lost:
@@ -105,5 +105,5 @@ def raise_for(failures: list[FailedRun]) -> None:
 
 
 def sentence_of(failures: list[FailedRun]) -> str:
-    """Return one sentence on failed runs for the sites; empty: none failed."""
+    """Return one sentence for the sites on failed runs, or an empty text if none failed."""
     return f"{failures[0].text}{and_more(len(failures) - 1)}" if failures else ""

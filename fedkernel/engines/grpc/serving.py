@@ -1,4 +1,4 @@
-"""gRPC server that carries a `StreamGrid`'s streams, and health checks, in one event-loop thread."""
+"""gRPC server for the streams of a `StreamGrid` and for health checks, in one event-loop thread."""
 
 import asyncio
 import resource

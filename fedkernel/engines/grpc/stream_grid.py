@@ -29,7 +29,7 @@ LONGEST_END_SECONDS = 3600.0  # longest wait for streams to end while data move,
 
 
 class StreamGrid(MessageGrid):
-    """Flower Grid over streams of frames, with a slot for each site by name.
+    """Flower Grid over streams of frames. Each site's name has a slot, which one connected process at a time holds.
 
     - `names`: the sites, in the order of the clients' numbers.
     - `job`: JSON of the job as sites may know it, for Flower's run configuration of every app.
@@ -87,7 +87,7 @@ class StreamGrid(MessageGrid):
     # Flower's Grid.
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the ids (clients' numbers plus 1) of nodes connected now or within the patience."""
+        """Return the ids of nodes connected now or within the patience. An id is the client's number plus 1."""
         with self._arrived:
             return [slot.node for slot in self._nodes if slot.instance and not self._is_gone(slot)]
 
@@ -182,7 +182,7 @@ class StreamGrid(MessageGrid):
     # Called by the carrier of the streams, in any thread.
 
     def admit(self, caller: Caller) -> Stream:
-        """Give a new stream its site's slot, or let it wait for the holder's answer to a heartbeat; or RefusedError."""
+        """Give a new stream its site's slot, or let it wait until the holder has been tested. Raises RefusedError."""
         name = caller.metadata.get(frames.NAME, "")
         try:
             if self._over:
@@ -258,7 +258,7 @@ class StreamGrid(MessageGrid):
         self._ready.add(stream)
 
     def ready(self) -> set[Stream]:
-        """Return the streams with new frames, or an end, since the last call."""
+        """Return the streams that have new frames, or have ended, since the last call."""
         with self._arrived:
             streams, self._ready = self._ready, set()
         return streams
@@ -326,7 +326,7 @@ class StreamGrid(MessageGrid):
         return "" if self._over else f"{slot.name} is gone ({self.present} of {len(self._nodes)})"
 
     def replace_silent(self) -> None:
-        """Give the slots of processes that do not answer a heartbeat to waiting ones; called several times a second."""
+        """Give the slots of processes that do not answer a heartbeat to waiting ones. Called several times a second."""
         now, changes = self._clock(), []
         with self._arrived:
             for slot in self._nodes:
@@ -369,7 +369,7 @@ class StreamGrid(MessageGrid):
         return Message(Error(INVALID_REPLY, reason), reply_to=request)
 
     def _report_change(self, slot: SiteSlot, text: str) -> None:
-        """Report a text, if any, on a slot that was freed, and perhaps occupied again; wake the carrier."""
+        """Report a text, if any, on a slot that was freed and perhaps taken again. Then wake the streams' carrier."""
         self._report("site gone" if slot.stream is None else "site here", text, site=slot.name)
         self.on_ready()
 
@@ -417,7 +417,7 @@ class StreamGrid(MessageGrid):
         return [self._nodes[node - 1].name for node in nodes]
 
     def wait_for_all(self, check: Callable[[], object] = lambda: None, seconds: float = math.inf) -> bool:
-        """Wait until every site is connected, at most some seconds, and return whether all are; `check` may raise."""
+        """Wait, some seconds at most, until every site is connected, and return whether all are. `check`: may raise."""
         give_up = time.monotonic() + seconds
         with self._arrived:
             while self.missing and time.monotonic() < give_up:
@@ -443,7 +443,7 @@ class StreamGrid(MessageGrid):
         self._report_change(slot, text)
 
     def _await_ends(self, streams: Iterable[Stream], longest: float) -> None:
-        """Wait until streams have ended, as long as their data move; the lock of `_arrived` is held."""
+        """Wait until streams have ended, as long as their data move. The caller holds the lock of `_arrived`."""
         began = self._clock()
         while unended := [stream for stream in streams if self._slots[stream.site].stream is stream]:
             now = self._clock()

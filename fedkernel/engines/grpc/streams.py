@@ -14,7 +14,7 @@ from fedkernel.ground import InputError, printable
 
 @dataclass(frozen=True)
 class Caller:
-    """Process that opens a stream: metadata as sent, address for texts, names in its certificates (PEM), if any."""
+    """Process that opens a stream, with metadata as sent. `peer`: its address. `names`: of its certificates (PEM)."""
 
     metadata: Mapping[str, str]
     peer: str
@@ -64,7 +64,7 @@ class Stream:
 
     @property
     def in_flight(self) -> bool:
-        """True while a frame is being sent, or a heartbeat, as after a file's frame, is unanswered."""
+        """True while a frame is being sent or a heartbeat is unanswered. A heartbeat follows each frame of a file."""
         return self._is_taken or self.unanswered > 0
 
     def finish(self) -> None:
@@ -110,7 +110,7 @@ class Stream:
 
 
 def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
-    """Raise RefusedError unless a process may have the slot it names: one of `names`, no certificate `is_revoked`."""
+    """Raise RefusedError unless a process may connect as site `name`, one of `names`, with no certificate revoked."""
     if (spoken := caller.metadata.get(TRANSPORT)) != str(VERSION):
         text = f"it has transport version {printable(spoken or '')}, the server {VERSION}"
         raise RefusedError("FAILED_PRECONDITION", text)
@@ -129,7 +129,7 @@ def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: C
 
 @dataclass
 class SiteSlot:
-    """Slot of a site at the coordinator: its process, its stream, and the requests to send again.
+    """Slot of a site at the coordinator: the site's process and stream, and the requests to send again.
 
     - `stream`, `next`: the holder's stream, and that of a second process, which takes over if the holder does not
       answer the heartbeat sent at the time `asked_at`.
@@ -168,7 +168,7 @@ class SiteSlot:
             stream.queue = deque(item for item in queue if not (isinstance(item, Envelope) and item.id))
 
     def asked_again(self, spool: Spool, last_request: str) -> Iterator[Envelope | Callable[[], Envelope]]:
-        """Yield the unanswered requests, or the whole run's if `behind`, for a process that received `last_request`."""
+        """Yield the unanswered requests. If the site is `behind`, add the run's others after `last_request`."""
         waiting = {message_id: envelope for message_id, (_, envelope) in self.waiting.items()}
         if not self.behind:
             yield from waiting.values()
