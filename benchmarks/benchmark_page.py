@@ -256,7 +256,8 @@ take turns, so read ratios and not seconds: "times ours" is by the fastest of ou
 can have; up to there, errors count as equal. *NMI*, the normalised mutual information with classes that no program
 sees, counts as equal within .01. *MB* is the most memory that a program's process held, also what earlier programs
 left there; empty if the run was too short to see. Rivals are files in `benchmarks/rivals`, each with its settings and
-versions.
+versions. Spambase, shuttle, fashion, mnist5k and satellite do not come with the project: they are measured, by the same
+command, where `FEDKERNEL_DATA` is a folder that has them.
 """
 
 
@@ -321,7 +322,7 @@ def behind(factors: dict[str, float]) -> Callable[[Task, Rows], Iterator[str]]:
 
 
 GOALS = (
-    ("A", "at equal quality, no rival is faster, at 20,000 rows and more", faster),
+    ("A", "at equal quality, no rival is faster, at any number of rows", faster),
     ("B", "ten times faster than tslearn and kernlab, NMI no lower", behind({"tslearn": 0.1, "kernlab": 0.1})),
     ("B", "at equal quality, no rival is faster", faster),
     ("C", "1.5 times dask's seconds at most, and ahead of Spark", behind({"dask": 1.5, "MLlib": 1})),
@@ -361,10 +362,9 @@ def goals(tasks: dict[str, Rows]) -> Iterator[str]:
     for letter, goal, missed_by in GOALS:
         missed, counted = [], 0
         for task in TASKS:
-            for name, rows in by_problem(tasks.get(task.name, [])).items() if task.letter == letter else ():
-                if letter != "A" or not name.startswith(("4,000", "heavy")):
-                    counted += sum(not ours(row) and bool(row["quality"]) for row in rows)
-                    missed += missed_by(task, rows)
+            for rows in by_problem(tasks.get(task.name, [])).values() if task.letter == letter else ():
+                counted += sum(not ours(row) and bool(row["quality"]) for row in rows)
+                missed += missed_by(task, rows)
         ahead += missed
         if counted:
             yield f"| {letter} | {goal} | {'; '.join(missed) or 'none'} (of {counted} comparisons) |"
