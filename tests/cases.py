@@ -323,9 +323,9 @@ def decentralised(name: str, table: Any, make: Callable[[Any], Any], gamma: floa
     """ADMM of six nodes of n rows, each with four neighbours, T iterations in all, a letter over each of E edges.
 
     Up: n w floats of rows or features; for each component n of a start, and besides a bound from each node and a cosine
-    for each edge, once the kernel's mean from each node; in an iteration n of projections and 2 n of the direction, and
-    two figures of each node; between components n of directions. Down: the same letters, but for those of the last
-    iteration, and for each component the signs of a cell.
+    for each edge, once the kernel's mean and the variance between means from each node; in an iteration n of
+    projections and 2 n of the direction, and two figures of each node; between components n of directions. Down: the
+    same letters, but for those of the last iteration, and for each component the signs of a cell.
 
     As long as no z is longer than 1, it cancels in the sums over cells which of the five others is not a neighbour.
     """
@@ -339,7 +339,7 @@ def decentralised(name: str, table: Any, make: Callable[[Any], Any], gamma: floa
         return sum(row["phase"] == "UpdateDirection" for row in result.history)
 
     def up(result: Any) -> int:
-        return E * width + nodes + k * (E + nodes + edges) + iterations(result) * (3 * E + 2 * nodes) + (k - 1) * E
+        return E * width + 2 * nodes + k * (E + nodes + edges) + iterations(result) * (3 * E + 2 * nodes) + (k - 1) * E
 
     def down(result: Any) -> int:
         # the last letters of each component but the last go into the next one
