@@ -245,8 +245,8 @@ def section(task: Task, rows: Rows, images: Path, at: str) -> Iterator[str]:
 
 TEXT = """# Benchmarks
 
-Written by `make benchmark`: no number here is kept by hand. Each table is the newest of its task, which
-`python benchmarks/benchmark.py --only D` measures alone. The last run: {machine}
+Written by `make benchmark`: no number here is kept by hand. Each table is the newest of its data, and
+`python benchmarks/benchmark.py --only D --problem digits` measures some alone. The last run: {machine}
 
 fedkernel (bold) beside software that others wrote, on the same standardised data, with the same kernel width and number
 of components or clusters, on both cores. Each program first runs with each of its settings, and is timed with the

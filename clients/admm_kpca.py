@@ -314,10 +314,11 @@ class ADMMKPCAClient(PeerClient):
                 raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
         K = normalised_gram(kernel, cell.concatenated(tables))
         kernel_mean = mean_value(float(K.sum()), len(K), len(K)) if is_bounded(ask.kernel) else None
-        around, between = float(K.trace() / len(K) - K.mean()), None
+        between = None
         if ask.center:
+            variance = float(K.trace() / len(K) - K.mean())  # about the mean of the cell's rows
             center_blocks(K, np.cumsum(cell.rows).tolist())
-            between = max(around - float(K.trace()) / len(K), 0.0) / _leading_variance(K)
+            between = max(variance - float(K.trace()) / len(K), 0.0) / _leading_variance(K)
         KernelBlocks(read_only(K)).save(self.memory)
         Components(np.empty((n := len(self.X), 0)), np.empty((n, 0))).save(self.memory)
         if ask.record:

@@ -12,7 +12,8 @@ Departures from the paper:
   bound (docs/explanation/theorems.md): the Lagrangian is recorded, not relied on.
 * More components follow by deflation. ``exchange="features"`` sends random features in place of rows.
 * The coordinator, which Flower has, forwards sealed letters. It sees the figures in replies: each node's bound on rho,
-  its start's cosines with its neighbours', its part of the augmented Lagrangian and the angle it turned by.
+  how far its neighbours' means lie apart, its start's cosines with its neighbours', its part of the augmented
+  Lagrangian and the angle it turned by.
 """
 
 import itertools

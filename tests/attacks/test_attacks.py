@@ -10,8 +10,10 @@ from attacks.table import ATTACKS, CASES, KEYED
 from attacks.target import STUDIES
 from fedkernel.strategy import strategy_of
 
-SEARCHES = {"pooled products of features", "products of few features", "products of an embedding", "means of features"}
-SEARCHES |= {"cells and products"}
+SEARCHES = {
+    *("pooled products of features", "products of few features", "products of an embedding"),
+    *("means of features", "cells and products"),
+}
 """Non-linear searches as others are, at seconds each."""
 SAME = {"replays": ("ADMMKPCA", "DisKPCA", "FKKMeans", "VFedPCA"), "narrow width": ("CentroidKPCA", "SpectralKMeans")}
 """Attacks that do the same to any pair, and the pairs that are enough."""
